@@ -17,15 +17,17 @@ from bounds import LOOP, Row, loop_seconds
 STAGES, MICRO_BATCHES, REPLICAS, LAYERS = 4, 16, 4, 24
 MACHINE = "pod16"
 BUILD, SIMULATE = "build", "lower + simulate"
-_BOUNDS = MappingProxyType({  # of building, of lowering and simulating
-    "grouped": (2.0, 7.6),
-    "grouped, recompute": (1.8, 6.8),
-    "interleaved": (1.9, 7.4),
-    "sequential": (1.5, 5.4),
-    "popart": (1.9, 7.8),
-    "popart, recompute": (1.8, 7.0),
-    "sharded": (1.6, 5.6),
-})  # fmt: skip
+_BOUNDS = MappingProxyType(
+    {  # of building, of lowering and simulating
+        "grouped": (2.0, 7.6),
+        "grouped, recompute": (1.8, 6.8),
+        "interleaved": (1.9, 7.4),
+        "sequential": (1.5, 5.4),
+        "popart": (1.9, 7.8),
+        "popart, recompute": (1.8, 7.0),
+        "sharded": (1.6, 5.6),
+    }
+)
 
 
 def _name(schedule: str, part: str) -> str:

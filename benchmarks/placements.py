@@ -10,14 +10,16 @@ from types import MappingProxyType
 from bounds import LOOP, Row, cpu_seconds, loop_seconds
 
 MEMORY = "lower + simulate: peak memory"
-BOUNDS = MappingProxyType({
-    "lower + simulate: no sharding": 0.65,
-    "lower + simulate: only state related to fc1.weight": 0.65,
-    "lower + simulate: all state related to weights": 0.65,
-    "lower + simulate: all state": 0.65,
-    "lower + simulate: on-chip optimizer": 0.5,
-    MEMORY: 0.85,
-})  # fmt: skip
+BOUNDS = MappingProxyType(
+    {
+        "lower + simulate: no sharding": 0.65,
+        "lower + simulate: only state related to fc1.weight": 0.65,
+        "lower + simulate: all state related to weights": 0.65,
+        "lower + simulate: all state": 0.65,
+        "lower + simulate: on-chip optimizer": 0.5,
+        MEMORY: 0.85,
+    }
+)
 _PEAK = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
 _STEP = """
 import ipuperf; ipuperf.install()

@@ -16,23 +16,25 @@ MACHINES = {1: "bow-pod4", 2: "bow-pod16", 4: "bow-pod16", 16: "bow-pod64", 63: 
 """The machine for each number of replicas; 63 of them are seven classes."""
 SIMULATIONS, KEPT = 10, 30.0
 STEP, MOST = "BERT-Large, 64 IPUs: ", "BERT-Large, 256 IPUs: "
-BOUNDS = MappingProxyType({
-    f"{STEP}lower + simulate": 19.0,
-    f"{STEP}memory of lower + simulate": 0.6,
-    f"{STEP}accumulation 2,048": 1.04,
-    f"{STEP}saving the trace": 1.0,
-    f"{STEP}to_perfetto": 10.0,
-    f"{STEP}to_perfetto, size": 0.6,
-    f"{STEP}to_chrome_json": 4.5,
-    f"{STEP}to_chrome_json, size": 1.0,
-    f"{MOST}lower + simulate": 22.0,
-    f"{SIMULATIONS} simulations: memory kept": 1.0,
-    "simulate BERT-Large on 4 IPUs": 0.9,
-    "simulate BERT-Large on 16 IPUs": 1.3,
-    "simulate BERT-Large on 64 IPUs": 1.5,
-    "simulate BERT-Large on 252 IPUs": 9.0,
-    "simulate BERT-Large on 256 IPUs": 1.8,
-})  # fmt: skip
+BOUNDS = MappingProxyType(
+    {
+        f"{STEP}lower + simulate": 19.0,
+        f"{STEP}memory of lower + simulate": 0.6,
+        f"{STEP}accumulation 2,048": 1.04,
+        f"{STEP}saving the trace": 1.0,
+        f"{STEP}to_perfetto": 10.0,
+        f"{STEP}to_perfetto, size": 0.6,
+        f"{STEP}to_chrome_json": 4.5,
+        f"{STEP}to_chrome_json, size": 1.0,
+        f"{MOST}lower + simulate": 22.0,
+        f"{SIMULATIONS} simulations: memory kept": 1.0,
+        "simulate BERT-Large on 4 IPUs": 0.9,
+        "simulate BERT-Large on 16 IPUs": 1.3,
+        "simulate BERT-Large on 64 IPUs": 1.5,
+        "simulate BERT-Large on 252 IPUs": 9.0,
+        "simulate BERT-Large on 256 IPUs": 1.8,
+    }
+)
 
 
 def bert_large(replicas: int, accumulation: int = ACCUMULATION) -> Any:

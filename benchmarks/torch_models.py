@@ -23,15 +23,17 @@ import ipuperf
 
 BATCH = 8
 NEW, CACHED, AGAIN = "compile BERT-Large, 16 IPUs", "... from the cache on disk", "... with another accumulation"
-BOUNDS = MappingProxyType({
-    "step: MNIST CNN, float32": 1.3,
-    "step: ResNet-18 (CIFAR), float32": 1.3,
-    "step: tiny BERT, float32": 0.85,
-    "step: tiny BERT, float16": 0.95,
-    NEW: 60.0,
-    CACHED: 11.0,
-    AGAIN: 7.5,
-})  # fmt: skip
+BOUNDS = MappingProxyType(
+    {
+        "step: MNIST CNN, float32": 1.3,
+        "step: ResNet-18 (CIFAR), float32": 1.3,
+        "step: tiny BERT, float32": 0.85,
+        "step: tiny BERT, float16": 0.95,
+        NEW: 60.0,
+        CACHED: 11.0,
+        AGAIN: 7.5,
+    }
+)
 
 
 class MnistCnn(nn.Module):
@@ -191,9 +193,13 @@ def _compiling_process(folder: str) -> tuple[float, ...]:
         "print(t.compile_seconds(64), t.compile_seconds(128), rows.loop_seconds())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parent,
         env={**os.environ, "POPTORCH_CACHE_DIR": folder},
-    )  # fmt: skip
+    )
     return tuple(float(word) for word in done.stdout.split()[-3:])
 
 

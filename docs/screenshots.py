@@ -96,9 +96,11 @@ def _small(data: bytes) -> bytes:
 @click.command()
 @click.option("--traces", type=click.Path(file_okay=False, path_type=Path), help="Keep traces there, and take them.")
 @click.option(
-    "--into", type=click.Path(file_okay=False, path_type=Path), default=Path(__file__).parent / "images",
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(__file__).parent / "images",
     help="Where the pictures go.",
-)  # fmt: skip
+)
 def main(traces: Path | None, into: Path) -> None:
     """Make the pictures anew."""
     with tempfile.TemporaryDirectory() as folder, Browser(SIZE) as browser:

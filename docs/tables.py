@@ -169,10 +169,14 @@ def meant_differences() -> str:
     with (DOCS.parent / "tests" / "extremes" / "differences.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
     rows = (
-        (row["front end"], f"`{row['operations']}`".replace("; ", "`, `"), f"{row['of']}: {row['values']}",
-         f"{row['difference']} ({row['source']})")
+        (
+            row["front end"],
+            f"`{row['operations']}`".replace("; ", "`, `"),
+            f"{row['of']}: {row['values']}",
+            f"{row['difference']} ({row['source']})",
+        )
         for row in found
-    )  # fmt: skip
+    )
     return _rows(("front end", "operations", "of what", "difference (source)"), rows)
 
 

@@ -345,7 +345,8 @@ class ParameterKinds:
 
 def name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function in errors: with its class; a constructor is named as its class."""
-    return inspect.unwrap(function).__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
+    name: str = inspect.unwrap(function).__qualname__
+    return name.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 def checked(kinds: Kinds | None = None, skipped: Collection[str] = ()) -> Callable[[Callable[P, R]], Callable[P, R]]:

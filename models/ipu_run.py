@@ -37,10 +37,10 @@ PRECISIONS = ("32.32", "16.32", "16.16")
 OPTIMISERS = ("sgd", "adam", "adamw", "lamb", "lars")
 NEW_VALUES = ("none", "set_optimizer", "rates and betas")
 #: Fields of :class:`RunOptions` that no model's own code sees.
-_OF_RUN = ("gradient_accumulation", "replicas", "device_iterations", "optimiser", "half_accumulators", "half_momentum",
-           "half_variance", "max_grad_norm", "offload_optimiser", "offload_activations", "sharding",
-           "sharded_from", "memory_proportions", "merge_collectives", "return_all", "io_tiles", "synthetic", "prefetch",
-           "host_processes", "norm_replicas", "stable_norms", "new_values")  # fmt: skip
+_OF_RUN = ("gradient_accumulation", "replicas", "device_iterations", "optimiser", "half_accumulators", "half_momentum")
+_OF_RUN += ("half_variance", "max_grad_norm", "offload_optimiser", "offload_activations", "sharding", "sharded_from")
+_OF_RUN += ("memory_proportions", "merge_collectives", "return_all", "io_tiles", "synthetic", "prefetch")
+_OF_RUN += ("host_processes", "norm_replicas", "stable_norms", "new_values")
 
 
 @dataclass(frozen=True)

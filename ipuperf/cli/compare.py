@@ -16,8 +16,12 @@ from ipuperf.cli.terminal import echo
 if TYPE_CHECKING:
     from ipuperf.report import Comparison
 
+    _Type = click.ParamType[float]
+else:
+    _Type = click.ParamType  # generic since click 8.4 only
 
-class _Percent(click.ParamType):
+
+class _Percent(_Type):
     """A percentage with its sign, ``2%``, converted to a share."""
 
     name = "percentage"

@@ -19,9 +19,12 @@ MEAN, DEVIATION = 0.1307, 0.3081
 @click.option("--steps", default=120, show_default=True, type=click.IntRange(1), help="Training steps of 256 samples.")
 @click.option("--machine", default="pod4", show_default=True, metavar="NAME|FILE", help="Machine preset or TOML file.")
 @click.option(
-    "--seed", default=42, show_default=True, type=click.IntRange(0, 2**32 - 1),
+    "--seed",
+    default=42,
+    show_default=True,
+    type=click.IntRange(0, 2**32 - 1),
     help="Seed of weights and of the order of the samples.",
-)  # fmt: skip
+)
 def demo(steps: int, machine: str, seed: int) -> None:
     """Train the tutorial's MNIST network on four simulated IPUs, Adam's state in Streaming Memory, then print what five
     placements of that state cost beside what was measured."""

@@ -42,9 +42,12 @@ _AMP = click.option(
 
 @click.group(invoke_without_command=True)
 @click.option(
-    "--csv", "source", metavar="IN", type=FilePath(exists=True, dir_okay=False),
+    "--csv",
+    "source",
+    metavar="IN",
+    type=FilePath(exists=True, dir_okay=False),
     help="Plan every row of a table.",
-)  # fmt: skip
+)
 @click.option("--out", "target", metavar="OUT", type=OutputFile(), help="Where its answers go.")
 @click.pass_context
 def estimate(context: click.Context, source: Path | None, target: Path | None) -> None:
@@ -118,9 +121,13 @@ def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
 @click.option("--k", required=True, type=int, help="Columns of the first operand, rows of the second.")
 @click.option("--n", required=True, type=int, help="Columns of the second operand.")
 @click.option(
-    "--pass", "pass_", default="nonemm", show_default=True, metavar="PASS",
+    "--pass",
+    "pass_",
+    default="nonemm",
+    show_default=True,
+    metavar="PASS",
     help="nonemm, or of a fully connected layer fcinf, fcfwd, fcbwd, fcwu.",
-)  # fmt: skip
+)
 def matmul(
     chip: str, dtype: str, partials: str, amp: float, as_json: bool, groups: int, m: int, k: int, n: int, pass_: str
 ) -> None:
@@ -143,9 +150,13 @@ def matmul(
 @click.option("--pad", default=0, show_default=True, help="Zeros on every side.")
 @click.option("--groups", default=1, show_default=True, help="Groups of channels.")
 @click.option(
-    "--pass", "pass_", default="fwd", show_default=True, metavar="PASS",
+    "--pass",
+    "pass_",
+    default="fwd",
+    show_default=True,
+    metavar="PASS",
     help="fwd, bwd (gradient of the input), wu (of the weights).",
-)  # fmt: skip
+)
 def convolution(
     chip: str, dtype: str, partials: str, amp: float, as_json: bool, batch: int, height: int, width: int | None,
     kh: int, kw: int | None, cin: int, cout: int, stride: int, pad: int, groups: int, pass_: str,
@@ -156,10 +167,11 @@ def convolution(
     size = (height, height if width is None else width)
     kernel = (kh, kh if kw is None else kw)
     _show(
-        lambda: plan_convolution(chip, batch, cin, cout, size, kernel, stride, pad, 1, groups, dtype, partials, pass_,
-                                 amp),
+        lambda: plan_convolution(
+            chip, batch, cin, cout, size, kernel, stride, pad, 1, groups, dtype, partials, pass_, amp
+        ),
         as_json=as_json,
-    )  # fmt: skip
+    )
 
 
 @estimate.command()

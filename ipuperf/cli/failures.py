@@ -81,7 +81,7 @@ def _own_errors() -> tuple[type[Exception], ...]:
     from ipuperf.runtime.install import InstallError
     from ipuperf.runtime.origin import OriginError
     from ipuperf.runtime.reports import ReportFolderError
-    from ipuperf.runtime.script import ScriptError
+    from ipuperf.runtime.sources import ScriptError
     from ipuperf.simulation import SimulationError
     from ipuperf.tools.datasets import DatasetError
     from ipuperf.tools.sweep.errors import SweepError

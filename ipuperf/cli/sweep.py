@@ -23,8 +23,12 @@ _TABLES = (".parquet", ".csv", ".json")
 @click.argument("source", metavar="FILE.toml|SCRIPT|TABLE", type=FilePath(exists=True, dir_okay=False))
 @click.option("--factor", "factors", multiple=True, metavar="NAME=V,V..", help="A factor of SCRIPT with its values.")
 @click.option("--where", "constraints", multiple=True, metavar="EXPRESSION", help="Run only what satisfies this.")
-@click.option("--out", type=FilePath(file_okay=False), metavar="DIR", help="Folder of the runs and of the table.  "
-              "[default: beside FILE.toml or SCRIPT, with its name and '-sweep']")  # fmt: skip
+@click.option(
+    "--out",
+    type=FilePath(file_okay=False),
+    metavar="DIR",
+    help="Folder of the runs and of the table.  [default: beside FILE.toml or SCRIPT, with its name and '-sweep']",
+)
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each core]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster there (tcp://...) instead of processes.")
 @click.option("--format", "table", type=click.Choice(["parquet", "csv", "json"]), default="parquet", show_default=True,
@@ -72,8 +76,9 @@ def _wanted(source: Path, factors: tuple[str, ...], constraints: tuple[str, ...]
     return script_sweep(source, args, dict(_factor(text) for text in factors), constraints=constraints)
 
 
-def _only_drawn(factors: tuple[str, ...], constraints: tuple[str, ...], args: tuple[str, ...], plots: tuple[str, ...]
-                ) -> None:  # fmt: skip
+def _only_drawn(
+    factors: tuple[str, ...], constraints: tuple[str, ...], args: tuple[str, ...], plots: tuple[str, ...]
+) -> None:
     if factors or constraints or args:
         raise click.UsageError("a table is drawn, nothing is run: --factor, --where and ARGS go with a script")
     if not plots:

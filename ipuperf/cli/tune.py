@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 @click.option("--factor", "factors", multiple=True, metavar="NAME=V,V..",
               help="A factor with the values to try (JSON or texts, as pipeline=[0,4,4,4],[1,4,4,3]).")  # fmt: skip
 @click.option("--where", "constraints", multiple=True, metavar="EXPRESSION", help="Choose only what satisfies this.")
-@click.option("--trials", type=click.IntRange(1), help="Configurations to lower at the most.  "
-              "[default: a tenth of all, 8 to 100]")  # fmt: skip
+@click.option(
+    "--trials", type=click.IntRange(1), help="Configurations to lower at the most.  [default: a tenth of all, 8 to 100]"
+)
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -35,8 +36,12 @@ if TYPE_CHECKING:
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes: configurations that are "
               "tried at a time.")  # fmt: skip
-@click.option("--out", type=FilePath(file_okay=False), metavar="DIR", help="Folder of the outcomes and the answer.  "
-              "[default: the program's name and '-tune']")  # fmt: skip
+@click.option(
+    "--out",
+    type=FilePath(file_okay=False),
+    metavar="DIR",
+    help="Folder of the outcomes and the answer.  [default: the program's name and '-tune']",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def tune(

@@ -14,6 +14,7 @@ from ipuperf.cli.terminal import echo
 
 if TYPE_CHECKING:
     from ipuperf.tools.validation import Case, Cases
+    from ipuperf.tools.validation.rows import Row
 
 
 @click.command()
@@ -127,7 +128,9 @@ def _check_options(
         raise click.UsageError("--figure means nothing without --sensitivity")
 
 
-def _predictions(selection: Cases, slow: bool, choices: bool, jobs: int) -> tuple[list, str, list[dict[str, object]]]:
+def _predictions(
+    selection: Cases, slow: bool, choices: bool, jobs: int
+) -> tuple[list[Row], str, list[dict[str, object]]]:
     from ipuperf.tools.validation import CaseError, predict, report, why_none_ran
 
     with _bar(len(selection.cases), "cases") as move:

@@ -102,8 +102,7 @@ def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
     """
     if lhs.dtype.is_floating_point:
         return make(_k.Remainder, lhs, rhs)
-    correction = cast(_crosses(lhs, rhs), lhs.dtype) * rhs
-    return fmod(lhs, rhs) + correction
+    return fmod(lhs, rhs) + cast(_crosses(lhs, rhs), lhs.dtype) * rhs
 
 
 def _crosses(lhs: Tensor, rhs: Tensor) -> Tensor:
@@ -115,7 +114,8 @@ def _crosses(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
     """``start + weight (end - start)``."""
-    return start + weight * (end - start)
+    change: Tensor = weight * (end - start)
+    return start + change
 
 
 def nan_to_num(t: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Tensor:

@@ -104,8 +104,10 @@ def _means(changes: Sequence[Change], include_self: bool) -> list[Tensor]:
     """Sums divided by counts; one op computes both."""
     terms = [*changes, *map(_counting, changes)]
     if not include_self:
-        terms = [replace(cleared, values=change.values)
-                 for cleared, change in zip(_overwritten(terms, [0.0] * len(terms)), terms, strict=True)]  # fmt: skip
+        terms = [
+            replace(cleared, values=change.values)
+            for cleared, change in zip(_overwritten(terms, [0.0] * len(terms)), terms, strict=True)
+        ]
     results = combined(terms, "sum")
     totals, numbers = results[: len(changes)], results[len(changes) :]
     return [
@@ -125,8 +127,12 @@ def _counting(change: Change) -> Change:
 def _overwritten(changes: Sequence[Change], numbers: Sequence[float]) -> list[Change]:
     """The changes with a number written into their tables wherever they change them."""
     written = combined(
-        [replace(change, values=_filled(number, change.values.shape, change.values.dtype))
-         for change, number in zip(changes, numbers, strict=True)], "none")  # fmt: skip
+        [
+            replace(change, values=_filled(number, change.values.shape, change.values.dtype))
+            for change, number in zip(changes, numbers, strict=True)
+        ],
+        "none",
+    )
     return [replace(change, table=table) for change, table in zip(changes, written, strict=True)]
 
 

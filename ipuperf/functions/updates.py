@@ -161,9 +161,12 @@ class Lars:
     def numbers(self) -> frozenset[str]:
         """Step size and momentum, and the numbers of the terms that it has."""
         return _present(
-            step_size=True, momentum=True, weight_decay=self.decay,
-            trust=self.trusting, epsilon=self.trusting and self.epsilon,
-        )  # fmt: skip
+            step_size=True,
+            momentum=True,
+            weight_decay=self.decay,
+            trust=self.trusting,
+            epsilon=self.trusting and self.epsilon,
+        )
 
     def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The velocity."""
@@ -318,9 +321,13 @@ class RmsProp:
         has."""
         rate_in_velocity = self.momentum and self.tensorflow
         return _present(
-            rate=not rate_in_velocity, step_size=rate_in_velocity, alpha=True, epsilon=True,
-            weight_decay=self.decay, momentum=self.momentum,
-        )  # fmt: skip
+            rate=not rate_in_velocity,
+            step_size=rate_in_velocity,
+            alpha=True,
+            epsilon=True,
+            weight_decay=self.decay,
+            momentum=self.momentum,
+        )
 
     def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The average square, the velocity and the average gradient."""

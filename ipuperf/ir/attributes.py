@@ -112,9 +112,10 @@ def _dtype(value: Any) -> DType:
 
 
 def _floating(value: Any) -> DType:
-    if not _dtype(value).is_floating_point:
+    dtype = _dtype(value)
+    if not dtype.is_floating_point:
         raise ValueError("not a floating-point type")
-    return value
+    return dtype
 
 
 def _named_floating(value: Any) -> DType:
@@ -247,13 +248,15 @@ class Attribute(Generic[T]):
             converted = self._convert(value)
         except (TypeError, ValueError, OverflowError):
             raise self.kind.error(f"{op.where()}: {self.name}={_shown(value)}; {self.kind.needed}") from None
-        return converted if self._settle is None else self._settle(op, converted)
+        settled: T = converted if self._settle is None else self._settle(op, converted)
+        return settled
 
     def unsaid(self, op: Op) -> T:
         """The value that ``op`` reads where nothing is given; :class:`IrError` where a value is required."""
         if self.default is REQUIRED:
             raise IrError(f"{op.where()}: attribute {self.name} is missing; {self.kind.needed}")
-        return self.default if self._settle is None else self._settle(op, self.default)
+        settled: T = self.default if self._settle is None else self._settle(op, self.default)
+        return settled
 
 
 def declared(op_class: type) -> dict[str, Attribute[Any]]:

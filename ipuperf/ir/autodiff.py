@@ -10,7 +10,7 @@ willow/src/transforms/autodiff/safeaddfwdoutputstitcher.cpp).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .builder import Builder
@@ -187,14 +187,7 @@ def differentiate(
     _check(forward, provided, required)
     # Checked above are the caller's names; ``within`` may hold any tensor of the graph.
     required += [tensor for tensor in within if tensor not in required]
-    name = f"{forward.name or 'main'}_bwd"
-    suffix = 0
-    # A graph may be differentiated several times, with different outputs provided.
-    while name in forward.ir.graphs:
-        suffix += 1
-        name = f"{forward.name or 'main'}_bwd_{suffix}"
-    with CONTEXT.phase("bwd"):
-        derivative = Derivative(forward, forward.ir.create_named_graph(name))
+    derivative = _without_ops(forward)
     builder = GradientBuilder(
         derivative, add_class, join, {} if known is None else known, [] if others is None else others
     )
@@ -205,15 +198,42 @@ def differentiate(
             grads.collect(tensor, grad)  # an output that is listed twice has both gradients
             derivative.inputs.append(Connection(tensor, True))
         _backward(forward, builder, grads, required)
-        for tensor in required:
-            if tensor not in grads.of:
-                raise IrError(
-                    f"autodiff of {forward.name!r}: no gradient reaches required input {tensor.id!r} from "
-                    f"{', '.join(tensor.id for tensor in provided)}; leave it out of grads_required"
-                )
-            derivative.graph.add_output(grads.of[tensor])
-            derivative.outputs.append(Connection(tensor, True))
-    images = dict(builder.forward_inputs())
+        _add_outputs(derivative, grads.of, required, provided)
+    _add_forward_values(derivative, dict(builder.forward_inputs()), recomputation)
+    expose(forward, _inner(forward, derivative.forward_values))
+    return derivative
+
+
+def _without_ops(forward: Graph) -> Derivative:
+    """A derivative whose graph is empty."""
+    name = f"{forward.name or 'main'}_bwd"
+    suffix = 0
+    # A graph may be differentiated several times, with different outputs provided.
+    while name in forward.ir.graphs:
+        suffix += 1
+        name = f"{forward.name or 'main'}_bwd_{suffix}"
+    with CONTEXT.phase("bwd"):
+        return Derivative(forward, forward.ir.create_named_graph(name))
+
+
+def _add_outputs(
+    derivative: Derivative, grads: Mapping[Tensor, Tensor], required: Sequence[Tensor], provided: Sequence[Tensor]
+) -> None:
+    for tensor in required:
+        if tensor not in grads:
+            raise IrError(
+                f"autodiff of {derivative.forward.name!r}: no gradient reaches required input {tensor.id!r} from "
+                f"{', '.join(tensor.id for tensor in provided)}; leave it out of grads_required"
+            )
+        derivative.graph.add_output(grads[tensor])
+        derivative.outputs.append(Connection(tensor, True))
+
+
+def _add_forward_values(
+    derivative: Derivative, images: dict[Tensor, Tensor], recomputation: Recomputation | None
+) -> None:
+    """Make the forward values that the gradient graph reads (``images``) its inputs, or ops of it."""
+    forward = derivative.forward
     # A loop or conditional cannot return extra values, so everything but the results runs again.
     if recomputation is None and _inner(forward, images) and any(site.type != "Call" for site in _sites(forward)):
         recomputation = Recomputation(frozenset(forward.ops), frozenset(forward.outputs), constants=True)
@@ -221,8 +241,6 @@ def differentiate(
     for source, image in sorted(external_images.items(), key=lambda pair: pair[0].id):
         derivative.graph.inputs.append(image)
         derivative.inputs.append(Connection(source, False))
-    expose(forward, _inner(forward, derivative.forward_values))
-    return derivative
 
 
 def _check(forward: Graph, provided: Sequence[Tensor], required: Sequence[Tensor]) -> None:

@@ -54,7 +54,8 @@ def derived(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
         if function not in facts:
             # Keyed by the undecorated function, so every derived function has a cache of its own.
             facts[function] = function(graph)
-        return facts[function]
+        fact: T = facts[function]
+        return fact
 
     return once
 

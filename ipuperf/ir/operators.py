@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 #: The function of Python and NumPy behind each name.
 PYTHON: dict[str, Callable[..., Any]] = {
@@ -32,93 +34,96 @@ PYTHON: dict[str, Callable[..., Any]] = {
 }
 
 
-class Operators:
-    """Arithmetic, comparison and logic by operators. Equality stays identity, so tensors can be keys."""
+class Operators(Generic[T]):
+    """Arithmetic, comparison and logic by operators, which give a ``T``.
+
+    Equality stays identity, so tensors can be keys.
+    """
 
     # Makes NumPy arrays on the left return NotImplemented, so that Python calls the reflected method here.
     __array_ufunc__: Any = None
 
-    def operate(self, function: str, *operands: Any) -> Any:
+    def operate(self, function: str, *operands: Any) -> T:
         """Apply ``function`` to ``operands``; gives ``NotImplemented`` for operands of a foreign type."""
         raise NotImplementedError
 
-    def __add__(self, operand: Any) -> Any:
+    def __add__(self, operand: Any) -> T:
         return self.operate("add", self, operand)
 
-    def __radd__(self, operand: Any) -> Any:
+    def __radd__(self, operand: Any) -> T:
         return self.operate("add", operand, self)
 
-    def __sub__(self, operand: Any) -> Any:
+    def __sub__(self, operand: Any) -> T:
         return self.operate("sub", self, operand)
 
-    def __rsub__(self, operand: Any) -> Any:
+    def __rsub__(self, operand: Any) -> T:
         return self.operate("sub", operand, self)
 
-    def __mul__(self, operand: Any) -> Any:
+    def __mul__(self, operand: Any) -> T:
         return self.operate("mul", self, operand)
 
-    def __rmul__(self, operand: Any) -> Any:
+    def __rmul__(self, operand: Any) -> T:
         return self.operate("mul", operand, self)
 
-    def __truediv__(self, operand: Any) -> Any:
+    def __truediv__(self, operand: Any) -> T:
         return self.operate("div", self, operand)
 
-    def __rtruediv__(self, operand: Any) -> Any:
+    def __rtruediv__(self, operand: Any) -> T:
         return self.operate("div", operand, self)
 
-    def __floordiv__(self, operand: Any) -> Any:
+    def __floordiv__(self, operand: Any) -> T:
         return self.operate("floor_div", self, operand)
 
-    def __rfloordiv__(self, operand: Any) -> Any:
+    def __rfloordiv__(self, operand: Any) -> T:
         return self.operate("floor_div", operand, self)
 
-    def __mod__(self, operand: Any) -> Any:
+    def __mod__(self, operand: Any) -> T:
         return self.operate("fmod", self, operand)
 
-    def __rmod__(self, operand: Any) -> Any:
+    def __rmod__(self, operand: Any) -> T:
         return self.operate("fmod", operand, self)
 
-    def __pow__(self, operand: Any) -> Any:
+    def __pow__(self, operand: Any) -> T:
         return self.operate("pow", self, operand)
 
-    def __rpow__(self, operand: Any) -> Any:
+    def __rpow__(self, operand: Any) -> T:
         return self.operate("pow", operand, self)
 
-    def __matmul__(self, operand: Any) -> Any:
+    def __matmul__(self, operand: Any) -> T:
         return self.operate("matmul", self, operand)
 
-    def __rmatmul__(self, operand: Any) -> Any:
+    def __rmatmul__(self, operand: Any) -> T:
         return self.operate("matmul", operand, self)
 
-    def __and__(self, operand: Any) -> Any:
+    def __and__(self, operand: Any) -> T:
         return self.operate("logical_and", self, operand)
 
-    def __rand__(self, operand: Any) -> Any:
+    def __rand__(self, operand: Any) -> T:
         return self.operate("logical_and", operand, self)
 
-    def __or__(self, operand: Any) -> Any:
+    def __or__(self, operand: Any) -> T:
         return self.operate("logical_or", self, operand)
 
-    def __ror__(self, operand: Any) -> Any:
+    def __ror__(self, operand: Any) -> T:
         return self.operate("logical_or", operand, self)
 
-    def __lt__(self, operand: Any) -> Any:
+    def __lt__(self, operand: Any) -> T:
         return self.operate("less", self, operand)
 
-    def __le__(self, operand: Any) -> Any:
+    def __le__(self, operand: Any) -> T:
         return self.operate("less_equal", self, operand)
 
-    def __gt__(self, operand: Any) -> Any:
+    def __gt__(self, operand: Any) -> T:
         return self.operate("greater", self, operand)
 
-    def __ge__(self, operand: Any) -> Any:
+    def __ge__(self, operand: Any) -> T:
         return self.operate("greater_equal", self, operand)
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> T:
         return self.operate("negate", self)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> T:
         return self.operate("abs", self)
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> T:
         return self.operate("logical_not", self)

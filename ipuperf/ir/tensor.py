@@ -54,7 +54,7 @@ class TensorSpec:
         return f"{self.shape} {self.dtype.name}"
 
 
-class Tensor(Operators):
+class Tensor(Operators["Tensor"]):
     """One SSA value. Operators make ops where the program is being written (:attr:`BuildContext.builder`).
 
     Attributes:

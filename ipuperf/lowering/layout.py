@@ -68,11 +68,13 @@ def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndar
     if len(padded) != len(whole) or any(
         size not in (1, whole_size) for size, whole_size in zip(padded, whole, strict=True)
     ):
-        return np.minimum(count, total)
+        distinct: np.ndarray = np.minimum(count, total)
+        return distinct
     if 0 in whole:
         return np.zeros_like(count)
     # Elements read, and neighbours covered, by the innermost axes so far.
-    read, span = np.minimum(count, 1), 1
+    read: np.ndarray = np.minimum(count, 1)
+    span = 1
     for size, whole_size in zip(reversed(padded), reversed(whole), strict=True):
         if size == whole_size:
             read = read * np.minimum(whole_size, np.maximum(1, -(-count // span)))

@@ -26,10 +26,8 @@ from .program import DeviceProgram, MemoryReport, OpInfo, ProgramWarning, Variab
 from .tilevector import TileVector
 
 _STEPS: list[type] = [vars(steps)[name] for name in steps.__all__ if is_dataclass(vars(steps)[name])]
-_OBJECTS: tuple[type, ...] = (
-    DeviceProgram, MemoryReport, ConvolutionPlan, Request, Form, Axis, Types, Kernel, Chip, CodeSizes,
-    RearrangementRates, *_STEPS,
-)  # fmt: skip
+_OBJECTS: tuple[type, ...] = (DeviceProgram, MemoryReport, ConvolutionPlan, Request, Form, Axis, Types, Kernel, Chip)
+_OBJECTS += (CodeSizes, RearrangementRates, *_STEPS)
 _CLASSES: Mapping[str, type] = {kind.__name__: kind for kind in _OBJECTS}
 _NAMES: Mapping[str, tuple[str, ...]] = {
     name: tuple([item.name for item in fields(kind)]) for name, kind in _CLASSES.items()
@@ -174,7 +172,8 @@ class _Writer:
 
         def flat(rows: Any) -> np.ndarray:
             codes = np.array([code for row in rows for code in row], np.int64)
-            return (offsets[codes >> _SHIFT] + (codes & ((1 << _SHIFT) - 1))).astype(np.int32)
+            places: np.ndarray = (offsets[codes >> _SHIFT] + (codes & ((1 << _SHIFT) - 1))).astype(np.int32)
+            return places
 
         return {
             "numbers": np.concatenate([np.zeros(0, np.int64), *self.arrays]),

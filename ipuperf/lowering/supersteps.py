@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -494,9 +494,8 @@ def unit_layout(layout: Layout, axes: tuple[int, ...], positions: int) -> Layout
     if positions == 1:
         return layout
     key = layout.key
-    if isinstance(key, tuple) and key[:3] == ("stacked", axes, positions):
-        return key[3]
-    return None
+    stacked = isinstance(key, tuple) and key[:3] == ("stacked", axes, positions)
+    return cast(tuple[Any, ...], key)[3] if stacked else None
 
 
 def superstep_cycles(chip: Chip, exchange: int | None, compute: int | None) -> int:

@@ -63,7 +63,8 @@ def _changes(live: np.ndarray, kinds: int) -> np.ndarray:
     counts = np.zeros(len(places), dtype=np.int64)
     np.add.at(counts, change_of, deltas)
     changes = np.stack([places // max(1, kinds), places % max(1, kinds), counts], axis=1)
-    return changes[counts != 0]
+    real: np.ndarray = changes[counts != 0]
+    return real
 
 
 def _fullest(

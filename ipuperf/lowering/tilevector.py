@@ -84,7 +84,7 @@ class TileVector:
     @cached_property
     def lengths(self) -> np.ndarray:
         """Tiles per run (read-only)."""
-        lengths = self.run_stops.copy()
+        lengths: np.ndarray = self.run_stops.copy()
         lengths[1:] -= self.run_stops[:-1]
         lengths.flags.writeable = False
         return lengths

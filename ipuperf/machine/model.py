@@ -63,8 +63,8 @@ class RearrangementRates:
 
     def cycles(self, atoms: Mapping[int, int]) -> int:
         """Cycles for the given bytes of each size of atom. Each size takes whole cycles, rounded down."""
-        rates = {8: self.cycles_per_byte_of_8, 4: self.cycles_per_byte_of_4, 2: self.cycles_per_byte_of_2,
-                 1: 2 * self.cycles_per_byte_of_2}  # fmt: skip
+        rates = {8: self.cycles_per_byte_of_8, 4: self.cycles_per_byte_of_4, 2: self.cycles_per_byte_of_2}
+        rates |= {1: 2 * self.cycles_per_byte_of_2}
         return self.setup_cycles + sum(int(rates[atom] * size) for atom, size in atoms.items())
 
 

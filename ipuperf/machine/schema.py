@@ -148,7 +148,8 @@ def _toml(text: str) -> dict[str, Any]:
         import tomllib  # imported here, as programs that are only built load no machine
     else:
         import tomli as tomllib
-    return tomllib.loads(text)
+    document: dict[str, Any] = tomllib.loads(text)
+    return document
 
 
 def read_layer(path: Path, room: str) -> FileLayer:

@@ -159,7 +159,8 @@ class Transpose(Rearrangement):
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """The transposed view."""
-        return array.transpose(0, *(p + 1 for p in self.permutation))
+        view: np.ndarray = array.transpose([0, *(p + 1 for p in self.permutation)])
+        return view
 
     def gradient_from(self, builder: GradientBuilder, grad: Tensor) -> Gradients:
         """The gradient with the inverse permutation."""

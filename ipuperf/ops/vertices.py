@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ipuperf.ir import DType
 
@@ -34,7 +35,10 @@ SCALAR = 0
 
 Loop = tuple[int, int]
 #: Thread cycles of one worker for ``m`` elements: ``thread(m, chip)``.
-Thread = Callable[[np.ndarray, "Chip"], np.ndarray]
+Counts = NDArray[np.int64]
+"""Whole numbers, an entry for each candidate or tile."""
+
+Thread = Callable[[Counts, "Chip"], Counts]
 
 #: Unary loops, popopsCycleEstimators.hpp:104-331 (out of place).
 UNARY: Mapping[str, Mapping[str, Loop]] = {
@@ -324,7 +328,7 @@ def broadcast_inner(
             thread = np.where(length % 8 == 0, 37 + length // 8 * (13 + 2 * blocks), thread)
         return np.where(count > 0, chip.workers * thread + 12, 0).astype(np.int64)
 
-    def values(count: np.ndarray) -> np.ndarray:
+    def values(count: Counts) -> Counts:
         return np.minimum(count, row) * dtype.size
 
     vertex = f"popops::BroadcastVectorInner1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"

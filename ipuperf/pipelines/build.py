@@ -158,8 +158,12 @@ def build_pipeline(
     # Front ends pass everything through here, so a revision holds for all of them.
     request = revised(BuildRequest(ir, parts, timetable, outputs, training, offload, host_io, copies, repeats))
     parts, outputs, training, offload, host_io = (
-        request.parts, request.outputs, request.training, request.offload, request.host_io
-    )  # fmt: skip
+        request.parts,
+        request.outputs,
+        request.training,
+        request.offload,
+        request.host_io,
+    )
     check_options(copies, recompute, host_io)
     check_parts(parts, timetable, training)
     check_outputs(outputs, parts, timetable)

@@ -124,8 +124,11 @@ class PipelineStageWriter:
         self.recomputes = recomputes
         self.interleaved = interleaved
         self.follows = follows
-        changing = {tensor for tensor, source in zip(self.graph.inputs, stage.description.sources, strict=True)
-                    if not isinstance(source, Data)}  # fmt: skip
+        changing = {
+            tensor
+            for tensor, source in zip(self.graph.inputs, stage.description.sources, strict=True)
+            if not isinstance(source, Data)
+        }
         # Parameters are the same in all micro-batches, so only other inputs start a stretch.
         self.stretch = stretches(self.graph.ops, changing, set(stage.description.checkpoints))
         self.last_stretch = max(self.stretch.values(), default=0)

@@ -304,8 +304,9 @@ class Weights:
             self._training.rule.build(variable, target, reduced, state, scalars, shards)
         self._store_state(variable, state)
         if shards:
-            whole = make(ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape,
-                         group=shards)  # fmt: skip
+            whole = make(
+                ReplicatedAllGather, target, name=variable.name, mode="shape", shape=variable.shape, group=shards
+            )
             # The forward needs whole weights, so the updated shards are gathered.
             weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:

@@ -177,7 +177,8 @@ def distinct(values: np.ndarray) -> np.ndarray:
     """The distinct values, sorted. ``np.unique`` hashes whole numbers, which takes ten times as long for tens of
     millions."""
     values.sort()
-    return values[np.append(True, values[1:] != values[:-1])]
+    sorted_values: np.ndarray = values[np.append(True, values[1:] != values[:-1])]
+    return sorted_values
 
 
 @checked

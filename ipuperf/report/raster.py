@@ -66,4 +66,5 @@ def stacked(fractions: np.ndarray, rgb: np.ndarray, height: int, background: int
     level = (height - np.arange(height) - 0.5) / height
     index = (tops[:, None, :] < level[None, :, None] - 1e-9).sum(axis=0)
     palette = np.concatenate([rgb, np.full((1, 3), background, dtype=np.uint8)])
-    return palette[index]
+    image: np.ndarray = palette[index]
+    return image

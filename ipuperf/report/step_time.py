@@ -15,24 +15,23 @@ from ipuperf.trace import MOST_SLICES, slice_count, slices
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
-TIME_PARTS: dict[str, str] = {
-    "compute": "compute, the average tile",
-    "tile imbalance": "compute, the slowest tile over the average",
-    "exchange": "exchange between tiles",
-    "sync": "sync of the tiles",
-    "links": "IPU-Links",
-    "ddr": "Streaming Memory",
-    "host": "host exchange",
-    **{f"waiting: {owner}": words for owner, words in {
-        "host": "waiting for an IPU that the host holds up",
-        "bubble": "waiting while the pipeline fills or drains",
-        "imbalance": "waiting for an IPU with more work",
-        "collective": "waiting for a collective of other IPUs",
-        "link": "waiting for a copy between other IPUs",
-        "ddr": "waiting for an IPU at its Streaming Memory",
-        "sync": "sync between IPUs",
-    }.items()},
-}  # fmt: skip
+TIME_PARTS: dict[str, str] = {"compute": "compute, the average tile"}
+TIME_PARTS |= {"tile imbalance": "compute, the slowest tile over the average", "exchange": "exchange between tiles"}
+TIME_PARTS |= {"sync": "sync of the tiles", "links": "IPU-Links", "ddr": "Streaming Memory", "host": "host exchange"}
+TIME_PARTS |= {
+    **{
+        f"waiting: {owner}": words
+        for owner, words in {
+            "host": "waiting for an IPU that the host holds up",
+            "bubble": "waiting while the pipeline fills or drains",
+            "imbalance": "waiting for an IPU with more work",
+            "collective": "waiting for a collective of other IPUs",
+            "link": "waiting for a copy between other IPUs",
+            "ddr": "waiting for an IPU at its Streaming Memory",
+            "sync": "sync between IPUs",
+        }.items()
+    }
+}
 """The parts of the time of a run and what they are, in the order of a waterfall."""
 
 assert [part.removeprefix("waiting: ") for part in TIME_PARTS if part.startswith("waiting: ")] == list(OWNERS)

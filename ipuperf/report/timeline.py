@@ -122,7 +122,8 @@ def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes:
     raster = Raster(len(rows.keys) * codes, window, width)
 
     def target(instance: np.ndarray, step: np.ndarray) -> np.ndarray:
-        return rows.of_instance[instance] * codes + code[step]
+        rows_drawn: np.ndarray = rows.of_instance[instance] * codes + code[step]
+        return rows_drawn
 
     drawn, plain = np.flatnonzero(rows.of_instance >= 0), (trace.template.loop < 0) & (code >= 0)
     pieces: Iterator[Slices]

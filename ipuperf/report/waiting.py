@@ -75,11 +75,13 @@ class _Rates:
 
     def _until(self, time: np.ndarray) -> np.ndarray:
         stretch = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.rates) - 1)
-        return self._sums[stretch] + (time - self.edges[stretch])[:, None] * self.rates[stretch]
+        amounts: np.ndarray = self._sums[stretch] + (time - self.edges[stretch])[:, None] * self.rates[stretch]
+        return amounts
 
     def between(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """The growth between two times."""
-        return self._until(end) - self._until(begin)
+        growth: np.ndarray = self._until(end) - self._until(begin)
+        return growth
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ class _Blames:
     @property
     def length(self) -> np.ndarray:
         """Cycles of each wait."""
-        return self.end - self.begin
+        cycles: np.ndarray = self.end - self.begin
+        return cycles
 
 
 @dataclass(frozen=True)
@@ -374,4 +377,5 @@ def _whole(fractions: np.ndarray, total: np.ndarray) -> np.ndarray:
     missing = total - down.sum(axis=1)
     order = np.argsort(-(fractions - down), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable")
-    return down + (rank < missing[:, None])
+    rounded: np.ndarray = down + (rank < missing[:, None])
+    return rounded

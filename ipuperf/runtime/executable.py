@@ -293,7 +293,7 @@ class Executable:
     @property
     def simulated_run_seconds(self) -> float:
         """Seconds that one run takes."""
-        return self.trace.seconds(self.simulated_run_cycles)
+        return float(self.trace.seconds(self.simulated_run_cycles))
 
     @cached_property
     def value_run_cycles(self) -> int:

@@ -178,8 +178,9 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
     finder = _installed_finder()
     if finder is None:
         return
-    given_up = {name: finder.targets[name] for name in (finder.targets if names is None else names)
-                if name in finder.targets}  # fmt: skip
+    given_up = {
+        name: finder.targets[name] for name in (finder.targets if names is None else names) if name in finder.targets
+    }
     _take_out(_modules_of(given_up))
     for name in given_up:
         del finder.targets[name]

@@ -75,7 +75,7 @@ def optimizers_spec(fullname: str, path: Sequence[str] | None) -> importlib.mach
 class _NamingLoader(Loader):
     """Loads as ``real`` does, then names the earlier optimizers."""
 
-    def __init__(self, real: Any) -> None:
+    def __init__(self, real: Loader) -> None:
         self._real = real
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:

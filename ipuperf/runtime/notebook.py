@@ -114,6 +114,7 @@ def _without_lines_of_ipython(lines: list[str], filename: str) -> list[str]:
     """Remove from ``lines`` what only IPython understands, one statement at a time."""
     from IPython.core import inputtransformer2 as ipython
 
+    clean: Any
     for clean in (ipython.leading_indent, ipython.classic_prompt, ipython.ipython_prompt):
         lines = clean(lines)
     kinds: Any = ipython.TransformerManager().token_transformers

@@ -36,8 +36,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 #: The rooms whose code decides what lowering gives.
 _ROOMS = ("machine", "ir", "functions", "ops", "lowering")
 # A damaged zip, JSON document or array raises one of these, depending on where the damage is.
-_DAMAGED = (OSError, zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, TypeError, IndexError,
-            AttributeError, EOFError, NotImplementedError, OverflowError, MemoryError)  # fmt: skip
+_DAMAGED: tuple[type[Exception], ...] = (OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError)
+_DAMAGED += (KeyError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, OverflowError)
 
 logger = logging.getLogger("ipuperf.runtime")
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class _Snapshot:
 class Folder:
     """Looks for steady states in a running simulation and folds them."""
 
-    def __init__(self, world: World, processes: Sequence[IpuProcess], kinds: Iterable[SharedKind]) -> None:
+    def __init__(self, world: World, processes: Sequence[IpuProcess], kinds: Iterable[SharedKind[Any]]) -> None:
         self._world = world
         self._kinds = tuple(kinds)
         self._processes = processes
@@ -316,8 +316,9 @@ class Unfolding:
                 start=np.zeros(len(end), dtype=np.int64),
             )
             for name, values, added in (
-                ("iteration", iteration, np.where(moves, fold.trips[process], 0)), ("batch", batch, slices)
-            ):  # fmt: skip
+                ("iteration", iteration, np.where(moves, fold.trips[process], 0)),
+                ("batch", batch, slices),
+            ):
                 steps[name][:, self._level(number)] += np.where(inside, added, 0)
                 values += np.where(under_way, fold.count * added, 0)
             end = moved

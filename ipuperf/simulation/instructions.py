@@ -205,19 +205,17 @@ def _counted(instructions: Sequence[Instruction]) -> Iterator[tuple[Stretch | Sh
 
 def longest_loop(instructions: Sequence[Instruction]) -> tuple[Enter, str] | None:
     """The loop with the most trips, and the first shared step inside it ("" for none). None if there is no loop."""
-    begins = [index for index, instruction in enumerate(instructions) if isinstance(instruction, Enter)]
-    if not begins:
+    loops = {index: instruction for index, instruction in enumerate(instructions) if isinstance(instruction, Enter)}
+    if not loops:
         return None
-    begin = max(begins, key=lambda index: instructions[index].count)  # type: ignore[union-attr]
+    begin = max(loops, key=lambda index: loops[index].count)
     end = next(
         index
         for index, instruction in enumerate(instructions)
         if isinstance(instruction, Next) and instruction.begin == begin
     )
     shared = (instruction.leaf.step.name for instruction in instructions[begin:end] if isinstance(instruction, Shared))
-    loop = instructions[begin]
-    assert isinstance(loop, Enter)
-    return loop, next(shared, "")
+    return loops[begin], next(shared, "")
 
 
 def require_countable(count: int, subject: str, unit: str = "cycles", most: int = MOST_CYCLES) -> int:

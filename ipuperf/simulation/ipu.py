@@ -8,7 +8,7 @@ span: the IPU announces at once when it will arrive at the next shared step (:mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .event_loop import Waiting
 from .instructions import Instruction, Next, Segment, Shared, StepPart, Stretch
@@ -56,7 +56,7 @@ class IpuProcess(Party):
         self,
         world: World,
         tree: ProgramTree,
-        kinds: Mapping[type[Step], SharedKind],
+        kinds: Mapping[type[Step], SharedKind[Any]],
         number: int,
         replica: int,
         index: int,

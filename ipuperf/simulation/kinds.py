@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Step)
 L = TypeVar("L", bound=LocalStep)
-K = TypeVar("K", bound="type[StepKind]")
+K = TypeVar("K", bound="type[StepKind[Any]]")
 
 StepRow = tuple[str, int, float, int, int, int, int, int]
 """A row of table ``steps`` for a local step.
@@ -120,8 +120,8 @@ class SharedKind(StepKind[S]):
         return ()
 
 
-_LOCAL: dict[type[Step], type[LocalKind]] = {}
-_SHARED: dict[type[Step], type[SharedKind]] = {}
+_LOCAL: dict[type[Step], type[LocalKind[Any]]] = {}
+_SHARED: dict[type[Step], type[SharedKind[Any]]] = {}
 
 
 def simulates(step: type[Step]) -> Callable[[K], K]:
@@ -137,7 +137,7 @@ def simulates(step: type[Step]) -> Callable[[K], K]:
     return register
 
 
-def kind_of(step: Step) -> type[StepKind]:
+def kind_of(step: Step) -> type[StepKind[Any]]:
     """The kind of a step.
 
     Raises:
@@ -150,11 +150,11 @@ def kind_of(step: Step) -> type[StepKind]:
     return kind
 
 
-def local_kind(step: Step) -> type[LocalKind]:
+def local_kind(step: Step) -> type[LocalKind[Any]]:
     """The kind of a local step."""
     return _LOCAL[type(step)]
 
 
-def shared_kinds(world: World) -> dict[type[Step], SharedKind]:
+def shared_kinds(world: World) -> dict[type[Step], SharedKind[Any]]:
     """A fresh object of each kind of shared step, for one simulation."""
     return {step: kind(world) for step, kind in _SHARED.items()}

@@ -159,9 +159,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         "bytes": join("bytes"),
     }
     folded = FoldedVariables(arrays, {lists[name]: column.words for name, column in words.items()})
-    return folded, {
-        "class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]
-    }  # fmt: skip
+    return folded, {"class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]}
 
 
 def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:

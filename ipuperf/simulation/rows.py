@@ -150,10 +150,14 @@ class ExecutedRows:
         places = range(self._stride)
         replicas = [(replica, replica_class) for replica, replica_class in enumerate(self._classes.of) for _ in places]
         rows = [
-            (replica_class * self._stride + place, replica * self._stride + place, replica,
-             self._placement[replica][self._indices[place]])
+            (
+                replica_class * self._stride + place,
+                replica * self._stride + place,
+                replica,
+                self._placement[replica][self._indices[place]],
+            )
             for (replica, replica_class), place in zip(replicas, [*places] * len(self._classes.of), strict=True)
-        ]  # fmt: skip
+        ]
         return dict(zip(("of", "own", "replica", "ipu"), np.array(rows, dtype=np.int64).T, strict=True))
 
     @property

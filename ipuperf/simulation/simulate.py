@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ipuperf.ir import ALL_DTYPES
@@ -113,32 +114,49 @@ def simulate(
         raise SimulationError(f"fidelity is {fidelity!r}, allowed: phase, tile")
     options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before)
     _check_host_options(options, program.replicas)
-    check_placement(program, machine)
-    tree = ProgramTree(program, fold=fold)
-    check_steps(tree, machine)
-    if not fold or fidelity == "tile":
-        check_length(tree, program.replicas * sum(count_instances(instructions) for _, instructions in tree.lists()))
-
-    def run(classes: ReplicaClasses) -> Trace:
-        world = _build(program, machine, tree, seed, options, classes, fold and fidelity == "phase")
-        kinds = shared_kinds(world)
-        processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
-        folder = Folder(world, processes, kinds.values()) if world.folds else None
-        try:
-            _run(world, processes, folder, tree, progress)
-            folds = folder.folds if folder else []
-            return _trace(program, machine, world, tree, processes, folds, fidelity, options)
-        finally:
-            for kind in kinds.values():
-                kind.forget()
-            for participant in (*processes, world.network, world.host, world.events):
-                vars(participant).clear()  # they and their world refer to each other; see SharedKind.forget
-
+    tree = _checked_tree(program, machine, fold, fidelity)
+    run = partial(_simulated, program, machine, tree, options, seed, fold, fidelity, progress)
     if symmetry and may_be_alike(tree):
         # An error is raised again by the run below, whose message then speaks of all replicas.
         with contextlib.suppress(SimulationError):
             return _with_few_classes(run, program.replicas)
     return run(ReplicaClasses.all_apart(program.replicas))
+
+
+def _checked_tree(program: DeviceProgram, machine: Machine, fold: bool, fidelity: Fidelity) -> ProgramTree:
+    check_placement(program, machine)
+    tree = ProgramTree(program, fold=fold)
+    check_steps(tree, machine)
+    if not fold or fidelity == "tile":
+        check_length(tree, program.replicas * sum(count_instances(instructions) for _, instructions in tree.lists()))
+    return tree
+
+
+def _simulated(
+    program: DeviceProgram,
+    machine: Machine,
+    tree: ProgramTree,
+    options: _HostOptions,
+    seed: int | None,
+    fold: bool,
+    fidelity: Fidelity,
+    progress: Callable[[int], object] | None,
+    classes: ReplicaClasses,
+) -> Trace:
+    """The trace of a run in which one replica stands for each of ``classes``."""
+    world = _build(program, machine, tree, seed, options, classes, fold and fidelity == "phase")
+    kinds = shared_kinds(world)
+    processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
+    folder = Folder(world, processes, kinds.values()) if world.folds else None
+    try:
+        _run(world, processes, folder, tree, progress)
+        folds = folder.folds if folder else []
+        return _trace(program, machine, world, tree, processes, folds, fidelity, options)
+    finally:
+        for kind in kinds.values():
+            kind.forget()
+        for participant in (*processes, world.network, world.host, world.events):
+            vars(participant).clear()  # they and their world refer to each other; see SharedKind.forget
 
 
 def _check_host_options(options: _HostOptions, replicas: int) -> None:
@@ -260,7 +278,9 @@ def _tiles_used(tree: ProgramTree) -> int:
     return max((leaf.step.tiles for leaf in tree.leaves if isinstance(leaf.step, LocalStep)), default=1)
 
 
-def _processes(world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind], tiles: int) -> list[IpuProcess]:
+def _processes(
+    world: World, tree: ProgramTree, kinds: Mapping[type[Step], SharedKind[Any]], tiles: int
+) -> list[IpuProcess]:
     processes: list[IpuProcess] = []
     for replica, *_ in world.classes.members:
         for index in range(len(tree.instructions)):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipuperf.lowering.steps import Call, ControlStep, IoTiles, LocalStep, Repeat, Step
 from ipuperf.lowering.steps import Sequence as StepSequence
@@ -79,7 +79,7 @@ class ProgramTree:
         self.leaves: list[LeafStep] = []
         self.segments: list[Segment] = []
         self.lengths: list[int] = []  # cycles of each segment
-        self.kinds: set[type[StepKind]] = set()  # those of the leaves
+        self.kinds: set[type[StepKind[Any]]] = set()  # those of the leaves
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}

@@ -126,7 +126,8 @@ def _left(trace: TraceTables, order: np.ndarray) -> np.ndarray:
     """The last end of each step (in ``order``, but the last one) in one trip of the loops it shares with the next."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop[order]
     shared = common_depth(loops, loop[:-1], loop[1:])
-    return (steps["rel_start"] + steps["dur"])[order][:-1] + loops.rest[loop[:-1], shared]
+    ends: np.ndarray = (steps["rel_start"] + steps["dur"])[order][:-1] + loops.rest[loop[:-1], shared]
+    return ends
 
 
 def _loops(trace: TraceTables) -> list[str]:

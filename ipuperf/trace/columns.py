@@ -36,7 +36,7 @@ class Words:
         """The string of each row, as a read-only object array."""
         words = np.empty(len(self.words), dtype=object)
         words[:] = self.words
-        rows = words[self.codes]
+        rows: np.ndarray = words[self.codes]
         rows.flags.writeable = False
         return rows
 

@@ -203,7 +203,7 @@ def slice_count(trace: TraceTables, window: Window | None = None) -> int:
     steps = trace.columns("steps")
     start, dur = instances["start"][instance] + steps["rel_start"][step], steps["dur"][step]
     partly = count_executions(trace.loops, start, dur, template.loop[step], window)
-    return sum(template.slices[place[whole]].tolist()) + partly
+    return int(sum(template.slices[place[whole]].tolist())) + partly
 
 
 def fitting_window(trace: TraceTables, limit: int) -> Window | None:

@@ -342,9 +342,8 @@ class FoldedHostEvents(Repeating):
     """Table ``host_events``. Each row belongs to a ``line``, which has a label; lines sort rows of equal starts."""
 
     TABLE = "host_events"
-    ARRAYS: ClassVar[Mapping[str, str]] = {
-        **REPEATS, **dict.fromkeys(("start", "dur", "repeat", "line"), "rows"), "order": "labels",
-    }  # fmt: skip
+    ARRAYS: ClassVar[dict[str, str]] = {**REPEATS, **dict.fromkeys(("start", "dur", "repeat", "line"), "rows")}
+    ARRAYS |= {"order": "labels"}
     INDICES: ClassVar[Mapping[str, str]] = {"line": "labels"}
     WORDS = ("labels",)
 
@@ -377,9 +376,8 @@ class FoldedVariables(FoldedTable):
         ),
         **dict.fromkeys(("tile_from", "tile_to", "bytes"), "of_runs"),
     }
-    INDICES: ClassVar[Mapping[str, str]] = {
-        "name": "names", "category": "categories", "dtype": "dtypes", "location": "locations",
-    }  # fmt: skip
+    INDICES: ClassVar[dict[str, str]] = {"name": "names", "category": "categories", "dtype": "dtypes"}
+    INDICES |= {"location": "locations"}
     WORDS = ("names", "categories", "dtypes", "locations")
 
     def _check(self) -> None:

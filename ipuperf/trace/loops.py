@@ -44,7 +44,7 @@ class Loops:
     @property
     def depth(self) -> int:
         """The largest number of nested loops."""
-        return self.chain.shape[1]
+        return int(self.chain.shape[1])
 
     def place(self, loop: np.ndarray) -> np.ndarray:
         """The row of each loop id, -1 where there is no such loop."""
@@ -204,7 +204,7 @@ def count_executions(
             np.concatenate([partly_before[1], partly_after[1]]),
         )
         rows = rows.spread(picked, trip * loops.period[rows.loop[picked], level], repetitions[picked])
-    return total + sum(rows.times[_touches(rows.start, rows.dur, window)].tolist())
+    return int(total + sum(rows.times[_touches(rows.start, rows.dur, window)].tolist()))
 
 
 def spent(loops: Loops, dur: np.ndarray, loop: np.ndarray, time: np.ndarray) -> np.ndarray:
@@ -216,7 +216,8 @@ def spent(loops: Loops, dur: np.ndarray, loop: np.ndarray, time: np.ndarray) -> 
         trips = np.where(period > 0, np.clip(left // np.maximum(period, 1), 0, count - 1), 0)
         done = done + trips * loops.inner[loop, level + 1] * dur
         left = left - trips * period
-    return done + np.clip(left, 0, dur)
+    cycles: np.ndarray = done + np.clip(left, 0, dur)
+    return cycles
 
 
 def product(values: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -225,15 +226,18 @@ def product(values: np.ndarray, times: np.ndarray) -> np.ndarray:
     The dtype is int64, or object (Python's integers) where int64 could overflow.
     """
     if values.dtype.kind == "f" or not len(values):
-        return values * times
+        products: np.ndarray = values * times
+        return products
     total = np.abs(values).astype(float) @ times.astype(float)
-    return values * times if total < 2**62 else values.astype(object) * times.astype(object)
+    exact: np.ndarray = values * times if total < 2**62 else values.astype(object) * times.astype(object)
+    return exact
 
 
 def common_depth(loops: Loops, earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
     """How many loops the chains of each pair (rows of ``loops``) have in common, from the outside."""
     shared = (loops.chain[earlier] == loops.chain[later]) & (loops.chain[earlier] >= 0)
-    return np.logical_and.accumulate(shared, axis=1).sum(axis=1, dtype=np.int64)
+    depth: np.ndarray = np.logical_and.accumulate(shared, axis=1).sum(axis=1, dtype=np.int64)
+    return depth
 
 
 def _down(edge: float) -> int:

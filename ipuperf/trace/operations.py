@@ -129,7 +129,8 @@ def _main_kind(cycles: np.ndarray) -> np.ndarray:
     """The kind with the most cycles in each row; a kind of waiting only if there is no other."""
     busy = np.where(_WAITING, 0, cycles)
     chosen = np.where(busy.any(axis=1), busy.argmax(axis=1), cycles.argmax(axis=1))
-    return np.array(KINDS, dtype=object)[chosen]
+    kinds: np.ndarray = np.array(KINDS, dtype=object)[chosen]
+    return kinds
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def _narrow(values: np.ndarray) -> np.ndarray:
 def _strings(words: list[str], codes: np.ndarray) -> np.ndarray:
     if len(codes) and (codes.min() < 0 or codes.max() >= len(words)):
         raise TraceError(f"codes from {codes.min()} to {codes.max()} for {len(words)} strings")
-    return np.array([*words, ""], dtype=object)[codes]
+    strings: np.ndarray = np.array([*words, ""], dtype=object)[codes]
+    return strings
 
 
 class _Budget:

@@ -13,6 +13,7 @@ from ipuperf.trace.tables import fullest_tile, tile_totals
 
 if TYPE_CHECKING:
     from ipuperf.trace.tables import TraceTables
+    from ipuperf.trace.template import Window
 
 LARGEST_VARIABLES = 5
 """How many variables a summary names when a program does not fit."""
@@ -44,7 +45,7 @@ def link_totals(trace: TraceTables) -> list[dict[str, Any]]:
     return result
 
 
-def span_of_transfers(trace: TraceTables) -> fold.Window:
+def span_of_transfers(trace: TraceTables) -> Window:
     """The span of the trace, extended if a transfer begins before it or ends after it."""
     begin, end = fold.span(trace)
     transfers = trace.columns("transfers")

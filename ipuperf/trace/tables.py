@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class TraceTables:
         if name in _UNIQUE:
             _require_unique(name, _UNIQUE[name], columns[_UNIQUE[name]])
         if name == "loops":
-            check_loops(columns)  # type: ignore[arg-type]  # a table of numbers
+            check_loops(cast(dict[str, np.ndarray], columns))  # a table of numbers
         self._stored[name] = columns
 
     def stored(self, name: str) -> dict[str, Stored]:

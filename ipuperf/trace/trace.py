@@ -44,8 +44,6 @@ class Trace(TraceTables):
             for key, values in self.columns(name).items()
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     # -- files -------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -38,26 +38,23 @@ class Readable(typing.Protocol):
     def read(self) -> str: ...
 
 
-VALUES: Mapping[str, Any] = {
-    "None": None, "True": True, "0": 0, "1": 1, "2": 2, "-1": -1, "1.0": 1.0, "0.5": 0.5, "nan": float("nan"), "1j": 1j,
-    "'a'": "a", "''": "", "b'a'": b"a", "int32": np.int32(1), "int64 2": np.int64(2), "float32": np.float32(0.5),
-    "float32 1": np.float32(1), "bool_": np.bool_(True), "array 0-d": np.array(1),
-    "array 0-d of text": np.array("a"),
-    "array": np.ones(2), "array of ints": np.ones((2, 2), np.int32), "[]": [], "[1]": [1], "[1.5]": [1.5],
-    "['a']": ["a"],
-    "[None]": [None], "[[1]]": [[1]], "(1, 'a')": (1, "a"), "{}": {}, "{1: 2}": {1: 2}, "{1}": {1}, "range": range(3),
-    "keys": {1: 2}.keys(), "OrderedDict": collections.OrderedDict(), "path": PurePosixPath("a"), "function": len,
-    "class": Thing, "thing": Thing(), "index": Index(), "object": object(),
-}  # fmt: skip
-ANNOTATIONS = (
-    "int", "float", "bool", "str", "None", "Callable", "Callable[[int], str]", "Path", "os.PathLike", "Any", "object",
-    "", "int | None", "int | float", "int | Any", "str | int | None", "Optional[int]", "Union[int, str]",
-    "Literal['a', 1]", "Literal[2]", "list", "list[int]", "List[float]", "tuple[int, ...]", "tuple[int, str]",
-    "Sequence[str]", "Sequence[Any]", "Iterable[int]", "Collection", "Collection[float]", "Mapping", "dict[str, int]",
-    "MutableMapping[int, int]", "Sequence[Sequence[int]]", "Sequence[int | None] | None", "Thing", "Readable",
-    "Nowhere", "Pair", "'int'", "np.ndarray", "numpy.ndarray", "typing.Sequence[int]", "np.nowhere", "pd.DataFrame",
-    "gone.Thing", "Thing | ", "Own", "list[Own]", "collections.OrderedDict", "type(None)",
-)  # fmt: skip
+VALUES: Mapping[str, Any] = {"None": None, "True": True, "0": 0, "1": 1, "2": 2, "-1": -1, "1.0": 1.0, "0.5": 0.5}
+VALUES |= {"nan": float("nan"), "1j": 1j, "'a'": "a", "''": "", "b'a'": b"a", "int32": np.int32(1)}
+VALUES |= {"int64 2": np.int64(2), "float32": np.float32(0.5), "float32 1": np.float32(1), "bool_": np.bool_(True)}
+VALUES |= {"array 0-d": np.array(1), "array 0-d of text": np.array("a"), "array": np.ones(2)}
+VALUES |= {"array of ints": np.ones((2, 2), np.int32), "[]": [], "[1]": [1], "[1.5]": [1.5], "['a']": ["a"]}
+VALUES |= {"[None]": [None], "[[1]]": [[1]], "(1, 'a')": (1, "a"), "{}": {}, "{1: 2}": {1: 2}, "{1}": {1}}
+VALUES |= {"range": range(3), "keys": {1: 2}.keys(), "OrderedDict": collections.OrderedDict()}
+VALUES |= {"path": PurePosixPath("a"), "function": len, "class": Thing, "thing": Thing(), "index": Index()}
+VALUES |= {"object": object()}
+ANNOTATIONS = ("int", "float", "bool", "str", "None", "Callable", "Callable[[int], str]", "Path", "os.PathLike", "Any")
+ANNOTATIONS += ("object", "", "int | None", "int | float", "int | Any", "str | int | None", "Optional[int]")
+ANNOTATIONS += ("Union[int, str]", "Literal['a', 1]", "Literal[2]", "list", "list[int]", "List[float]")
+ANNOTATIONS += ("tuple[int, ...]", "tuple[int, str]", "Sequence[str]", "Sequence[Any]", "Iterable[int]", "Collection")
+ANNOTATIONS += ("Collection[float]", "Mapping", "dict[str, int]", "MutableMapping[int, int]", "Sequence[Sequence[int]]")
+ANNOTATIONS += ("Sequence[int | None] | None", "Thing", "Readable", "Nowhere", "Pair", "'int'", "np.ndarray")
+ANNOTATIONS += ("numpy.ndarray", "typing.Sequence[int]", "np.nowhere", "pd.DataFrame", "gone.Thing", "Thing | ", "Own")
+ANNOTATIONS += ("list[Own]", "collections.OrderedDict", "type(None)")
 
 
 def test_annotations(golden: Golden) -> None:
@@ -88,13 +85,12 @@ def mixed(one: int, many: list[float], /, some: typing.Sequence[int] = (), *rest
     return one, many, some, rest, free, other, unknown
 
 
-CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
-    ((1, [2.5]), {}), ((1, [2.5], [3], "a", "b"), {"free": 2}), ((1.5, []), {}), (("1", []), {}), ((1, 2.0), {}),
-    ((1, ["a"]), {}), ((1, [], "ab"), {}), ((1, [], {1: 2}.keys()), {}), ((1, [], (each for each in (4, 5))), {}),
-    ((1, []), {"some": iter([7])}), ((1, []), {"some": {1: 2}}), ((1, [], [1], 2), {}), ((1, [], [1], "a", 2), {}),
-    ((1, []), {"free": "b"}), ((1, []), {"other": []}), ((1, []), {"other": {}, "unknown": Thing}), ((1, range(3)), {}),
-    ((1, {2.5}), {}), ((1, np.ones(2)), {}), ((1, np.array(2.0)), {}), ((Silent(), []), {}), ((1, [], [0.5]), {}),
-)  # fmt: skip
+CALLS: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (((1, [2.5]), {}), ((1, [2.5], [3], "a", "b"), {"free": 2}))
+CALLS += (((1.5, []), {}), (("1", []), {}), ((1, 2.0), {}), ((1, ["a"]), {}), ((1, [], "ab"), {}))
+CALLS += (((1, [], {1: 2}.keys()), {}), ((1, [], (each for each in (4, 5))), {}), ((1, []), {"some": iter([7])}))
+CALLS += (((1, []), {"some": {1: 2}}), ((1, [], [1], 2), {}), ((1, [], [1], "a", 2), {}), ((1, []), {"free": "b"}))
+CALLS += (((1, []), {"other": []}), ((1, []), {"other": {}, "unknown": Thing}), ((1, range(3)), {}), ((1, {2.5}), {}))
+CALLS += (((1, np.ones(2)), {}), ((1, np.array(2.0)), {}), ((Silent(), []), {}), ((1, [], [0.5]), {}))
 
 
 @pytest.mark.parametrize("skipped", [(), ("free", "many")])
@@ -134,9 +130,8 @@ def test_values_in_errors(value: Any, text: str) -> None:
 
 # -- texts and enumerations --------------------------------------------------------------------------------------------
 
-TEXTS = ("plain", "a\tb\nc", "\x1b[31m", "\x00\x07\x0b\x7f\x9f", "a\u200eb\u2028c\u2066", "<b>a|b</b> &*_`[x]\\",
-         "  two  words ", "=1+2", "-5", "+5.5e3", "-a", "@x", "'=1", "'a", "", "\t7", "--5", "-", "5", "'-5",
-         "''=1")  # fmt: skip
+TEXTS = ("plain", "a\tb\nc", "\x1b[31m", "\x00\x07\x0b\x7f\x9f", "a\u200eb\u2028c\u2066", "<b>a|b</b> &*_`[x]\\")
+TEXTS += ("  two  words ", "=1+2", "-5", "+5.5e3", "-a", "@x", "'=1", "'a", "", "\t7", "--5", "-", "5", "'-5", "''=1")
 
 
 def test_texts_of_others(golden: Golden) -> None:

@@ -55,9 +55,9 @@ def of_a_module(value: np.ndarray, other: ndarray | None = None) -> None:
 def test_names_of_modules() -> None:
     of_a_module(np.ones(2), ndarray())
     with pytest.raises(TypeError, match="value is <.*; a ndarray is needed"):
-        of_a_module(ndarray())  # type: ignore[arg-type]
+        of_a_module(ndarray())
     with pytest.raises(TypeError, match="other is array.*; a ndarray or None is needed"):
-        of_a_module(np.ones(2), np.ones(2))  # type: ignore[arg-type]
+        of_a_module(np.ones(2), np.ones(2))
 
 
 class Thing:
@@ -74,8 +74,8 @@ def test_kinds_follow_annotations() -> None:
     ) -> tuple[Any, ...]:
         return one, many, rest, free, other, unknown
 
-    assert function(np.int32(1), (1, 2.5), "a", free="b", unknown=Thing)[0] == 1  # type: ignore[arg-type]
-    assert function(1, np.ones(2), other={})[4] == {}  # type: ignore[arg-type]
+    assert function(np.int32(1), (1, 2.5), "a", free="b", unknown=Thing)[0] == 1
+    assert function(1, np.ones(2), other={})[4] == {}
     for arguments, named, message in (
         ((1.5, []), {}, "function: one is 1.5; a whole number is needed"),
         ((1, 2), {}, "function: many is 2; a sequence of numbers is needed"),
@@ -86,7 +86,7 @@ def test_kinds_follow_annotations() -> None:
         ((Thing(), []), {}, r"function: one is a value \(Thing\); a whole number is needed"),
     ):
         with pytest.raises(TypeError, match=message):
-            function(*arguments, **named)  # type: ignore[arg-type]
+            function(*arguments, **named)
 
 
 def test_long_values_are_cut() -> None:

@@ -57,9 +57,11 @@ def sources() -> list[Source]:
 
 
 def _last(node: ast.expr) -> str:
-    """The last name of ``a.b.c`` or of what ``a.b.c(...)`` calls."""
+    """The last name of ``a.b.c``, of what ``a.b.c(...)`` calls, or of the class with parameters ``a.b.c[...]``."""
     if isinstance(node, ast.Call):
         return _last(node.func)
+    if isinstance(node, ast.Subscript):
+        return _last(node.value)
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -128,10 +130,12 @@ def test_there_is_no_second_op_maker(sources: list[Source]) -> None:
         for source in sources
         for inside in [_methods_of(source, builders)]
         for node in source.nodes
-        if isinstance(node, ast.FunctionDef) and node.name in MAKERS and node not in inside
+        if isinstance(node, ast.FunctionDef)
+        and node.name in MAKERS
+        and node not in inside
         and any(a.annotation is not None and ast.unparse(a.annotation).startswith("type[") for a in node.args.args)
         and node.name not in OVER_A_BUILDER.get(source.path, ())
-    ]  # fmt: skip
+    ]
     assert found == [], "inherit from Builder, or use it"
 
 

@@ -239,7 +239,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         "--dtype": TYPES,
         "--elements": dict.fromkeys(["''", "x", "1.5", "-1", "1,,2", str(10**30)], ""),
     },
-}  # fmt: skip
+}
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:

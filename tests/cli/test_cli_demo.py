@@ -54,9 +54,13 @@ def sessions(upstream_names: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]
 @pytest.mark.parametrize(("images", "batches"), [(80, 1), (159, 1), (160, 2), (250, 3)])
 @pytest.mark.parametrize("terminal", [False, True])
 def test_whole_batches_are_counted(
-    images: int, batches: int, terminal: bool, sessions: list[Any], monkeypatch: pytest.MonkeyPatch,
+    images: int,
+    batches: int,
+    terminal: bool,
+    sessions: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """Every image of a whole batch is tested once; a last partial batch is left out."""
     Bar.told = []
     monkeypatch.setattr("tqdm.tqdm", Bar)

@@ -85,8 +85,10 @@ def test_a_layer_in_training_says_how_it_is_planned() -> None:
 @pytest.mark.parametrize("pass_", ["nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu"])
 @pytest.mark.parametrize("shape", ["1,1,1", "7,1,13", "1,997,1", "131,137,139", "65536,65536,65536"])
 def test_odd_products_have_a_plan(shape: str, pass_: str, tmp_path: Path) -> None:
-    rows = [f"matmul,{target},{types},{pass_},1,{groups},{shape}" + "," * 10
-            for target, types, groups in (("mk2", "f16,f16", 1), ("mk1", "f32,f32", 3))]  # fmt: skip
+    rows = [
+        f"matmul,{target},{types},{pass_},1,{groups},{shape}" + "," * 10
+        for target, types, groups in (("mk2", "f16,f16", 1), ("mk1", "f32,f32", 3))
+    ]
     assert run(table(tmp_path, *rows)).output == ""
     for row in answers(tmp_path):
         assert int(row["total"]) >= int(row["compute"]) > 0
@@ -247,7 +249,7 @@ def test_an_old_answer_stays_when_the_new_one_fails(tmp_path: Path) -> None:
         ("vertex --name relu --dtype u8", "dtype is 'u8'; allowed: f16, f32"),
         ("--csv gone.csv --out out.csv", "gone.csv"),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_is_one_line(arguments: str, message: str) -> None:
     assert message in refused(arguments)
 
@@ -277,7 +279,7 @@ def test_wrong_input_is_one_line(arguments: str, message: str) -> None:
         ("conv,mk2,f16,f16,nonemm,0.6,,,,,4,5,5,3,3,64,64,1,1,1", "row 2, column pass_: convolution pass is 'nonemm'"),
         ("matmul,mk2,f16,f16,nonemm,0.6,1,8,8,8,,,,,,,,,,,7", "row 2, column 21: more cells than the header has"),
     ],
-)  # fmt: skip
+)
 def test_wrong_row_is_named(tmp_path: Path, row: str, message: str) -> None:
     line = refused(table(tmp_path, "matmul,mk2,f16,f16,nonemm,0.6,1,8,8,8,,,,,,,,,,", row))
     assert line.startswith(f"{tmp_path / 'in.csv'}: {message}")

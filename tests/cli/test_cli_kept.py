@@ -208,9 +208,12 @@ def test_a_sweep_of_which_nothing_fits(tmp_path: Path, capsys: pytest.CaptureFix
     """What it comes to: some fit, none does, some fail, all fail."""
     columns = {"n": [1, 2, 3], "machine": "pod4", "failure": None, "max_tile_bytes": 700_000, "bytes_per_tile": 638_976}
     said = []
-    for fits, failures, bytes_ in (([True, False, False], None, 7), ([False] * 3, None, [900_000, 700_000, 800_000]),
-                                   ([False, None, None], [None, "a", "b"], 640_000),
-                                   ([None] * 3, ["a", "b", "b"], 1)):  # fmt: skip
+    for fits, failures, bytes_ in (
+        ([True, False, False], None, 7),
+        ([False] * 3, None, [900_000, 700_000, 800_000]),
+        ([False, None, None], [None, "a", "b"], 640_000),
+        ([None] * 3, ["a", "b", "b"], 1),
+    ):
         table = pd.DataFrame({**columns, "fits": fits, "failure": failures, "max_tile_bytes": bytes_})
         try:
             _tell(table, tmp_path, "csv")
@@ -442,6 +445,8 @@ def test_tables_of_the_demo(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     table, blank, said, head, line = capsys.readouterr().out.splitlines()
     assert (table, blank) == ("table of ['pod4']", "")
     assert said.startswith("memory per IPU in MB, not always live")
-    assert (head.split(), line.split()) == (["placement", "between", "bumps", "peak", "always", "live"],
-                                            ["one", "1.23", "56.79", "10.00"])  # fmt: skip
+    assert (head.split(), line.split()) == (
+        ["placement", "between", "bumps", "peak", "always", "live"],
+        ["one", "1.23", "56.79", "10.00"],
+    )
     assert [len(head), len(line)] == [34 + 15 + 8 + 13] * 2

@@ -91,8 +91,9 @@ def test_errors_of_ipuperf_outside_a_users_program_are_one_line(
     ],
 )
 @pytest.mark.parametrize("command", ["demo", "machines", "validate"])
-def test_limits_of_the_computer_are_one_line(command: str, error: BaseException, code: int, said: str,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_limits_of_the_computer_are_one_line(
+    command: str, error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(**options: object) -> None:
         raise error
 
@@ -111,9 +112,13 @@ def test_a_defect_of_ipuperf_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch
 def test_a_full_disk_behind_the_output(ipuperf_command: list[str], child_environment: dict[str, str]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*ipuperf_command, "machines"], stdout=full, stderr=subprocess.PIPE, env=child_environment, text=True,
+            [*ipuperf_command, "machines"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=child_environment,
+            text=True,
             check=False,
-        )  # fmt: skip
+        )
     assert (done.returncode, done.stderr) == (2, "ipuperf: No space left on device\n")
 
 

@@ -181,8 +181,11 @@ def mnist(installed_front_ends, tmp_path_factory: pytest.TempPathFactory) -> tup
 def test_the_four_variants(mnist) -> None:
     text, rows = mnist
     assert [(row["strategy"], row["offload_optimiser"]) for row in rows.values()] == [
-        ("pipelined", False), ("pipelined", True), ("sharded", False), ("sharded", True),
-    ]  # fmt: skip
+        ("pipelined", False),
+        ("pipelined", True),
+        ("sharded", False),
+        ("sharded", True),
+    ]
     for name, row in rows.items():
         assert name in text
         assert row["longest_ipu"] == 1

@@ -20,15 +20,11 @@ def run_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "out" / "0-program"
     folder.mkdir(parents=True)
     meta = {"machine": "pod4", "clock_hz": 1_000, "tiles_per_ipu": 4, "bytes_per_tile": 100, "num_ipus": 1}
-    steps = {
-        "segment": [0], "seq": [0], "program_id": [-1], "op_id": [-1], "kind": ["compute"], "rel_start": [0],
-        "dur": [9], "dur_mean": [6.0], "active_tiles": [3], "argmax_tile": [0],
-        "bytes_in": [0], "bytes_out": [0], "flops": [0], "lane": [0], "loop": [-1],
-    }  # fmt: skip
-    instances = {
-        "instance": [0], "segment": [0], "ipu": [0], "replica": [0], "micro_batch": [-1], "iteration": [-1],
-        "start": [0], "dur": [9], "parent": [0],
-    }  # fmt: skip
+    steps = {"segment": [0], "seq": [0], "program_id": [-1], "op_id": [-1], "kind": ["compute"], "rel_start": [0]}
+    steps |= {"dur": [9], "dur_mean": [6.0], "active_tiles": [3], "argmax_tile": [0], "bytes_in": [0], "bytes_out": [0]}
+    steps |= {"flops": [0], "lane": [0], "loop": [-1]}
+    instances = {"instance": [0], "segment": [0], "ipu": [0], "replica": [0], "micro_batch": [-1], "iteration": [-1]}
+    instances |= {"start": [0], "dur": [9], "parent": [0]}
     runs = {"run": [0], "name": ["run"], "start": [0], "dur": [9]}
     Trace(meta, {"steps": steps, "instances": instances, "runs": runs}).save(folder / "trace.ipt")
     return folder

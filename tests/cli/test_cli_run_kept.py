@@ -64,12 +64,10 @@ def test_arguments_of_run(ipuperf_here: Run, tmp_path: Path, golden: Golden) -> 
     golden(said_by(ipuperf_here, tmp_path, [f"run {words}" for words in ARGUMENTS]))
 
 
-ENDS = {
-    "exits with 3": "raise SystemExit(3)", "exits": "raise SystemExit", "fails": "1 / 0",
-    "interrupted": "raise KeyboardInterrupt",
-    "terminated": "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)",
-    "hung up": "import os, signal, time; os.kill(os.getpid(), signal.SIGHUP); time.sleep(9)",
-}  # fmt: skip
+ENDS = {"exits with 3": "raise SystemExit(3)", "exits": "raise SystemExit", "fails": "1 / 0"}
+ENDS |= {"interrupted": "raise KeyboardInterrupt"}
+ENDS |= {"terminated": "import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)"}
+ENDS |= {"hung up": "import os, signal, time; os.kill(os.getpid(), signal.SIGHUP); time.sleep(9)"}
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs signals")
@@ -94,7 +92,7 @@ def test_signals_that_are_ignored_or_handled_stay_so() -> None:
     try:
         with failures.ended_by_signals():
             assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
-            signal.signal(signal.SIGTERM, print)  # type: ignore[arg-type]
+            signal.signal(signal.SIGTERM, print)
         assert signal.getsignal(signal.SIGTERM) is print
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with pytest.raises(failures.Ended, match="^SIGTERM$") as ended, failures.ended_by_signals():
@@ -127,9 +125,8 @@ class Ran:
         return ["does not fit", "by far"] if "large" in self.name else []
 
 
-RAN = (Ran("one", "loop", 0.5, 4096), Ran("two", "pipeline", 0.002, None), Ran("three", "sharded", 1e-4, 0.5),
-       Ran("large", "overlapped", 0.0, 3), Ran("fifth", "loop", 1.0, 999.9), Ran("sixth", "loop", 1.0, 1e3),
-       )  # fmt: skip
+RAN = (Ran("one", "loop", 0.5, 4096), Ran("two", "pipeline", 0.002, None), Ran("three", "sharded", 1e-4, 0.5))
+RAN += (Ran("large", "overlapped", 0.0, 3), Ran("fifth", "loop", 1.0, 999.9), Ran("sixth", "loop", 1.0, 1e3))
 
 
 def test_figures_of_a_run(golden: Golden) -> None:
@@ -163,13 +160,16 @@ def test_what_is_said_at_the_end(
     monkeypatch.setattr("ipuperf.runtime.reports.write_reports", write)
     said = []
     for report, code, ended, ran, journal in (
-        (None, 0, False, RAN[:2], None), (Path("out"), 0, False, RAN, None),
+        (None, 0, False, RAN[:2], None),
+        (Path("out"), 0, False, RAN, None),
         (Path("out"), 3, False, RAN[3:4], Kept(True)),
-        (None, 0, False, (), None), (Path("out"), 0, False, (), Kept(False)), (None, 143, True, RAN[:1], None),
+        (None, 0, False, (), None),
+        (Path("out"), 0, False, (), Kept(False)),
+        (None, 143, True, RAN[:1], None),
         (None, 0, False, (Ran("idle", "loop", 1.0, 1, simulated=False),), None),
         (Path("out"), 0, False, RAN[:4], Kept(False)),
         (Path("out"), 0, False, RAN[:5], Kept(True)),
-    ):  # fmt: skip
+    ):
         for one in ran:
             one.unloaded = False
         settings = SimpleNamespace(executables=list(ran), journal=journal)

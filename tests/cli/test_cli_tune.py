@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from ipuperf.cli import cli
 
 pytest.importorskip("optuna")
-SMALL = ["--set", "config.layers=2", "--set", "config.hidden=16", "--set", "config.heads=2", "--set",
-         "config.sequence=8", "--set", "config.feed_forward=16", "--set", "config.stages=2", "--factor",
-         "config.schedule=popart_pipeline,sequential", "--set", "micro_batch=4"]  # fmt: skip
+SMALL = ["--set", "config.layers=2", "--set", "config.hidden=16", "--set", "config.heads=2", "--set"]
+SMALL += ["config.sequence=8", "--set", "config.feed_forward=16", "--set", "config.stages=2", "--factor"]
+SMALL += ["config.schedule=popart_pipeline,sequential", "--set", "micro_batch=4"]
 SCRIPT = """
 import sys
 import numpy as np

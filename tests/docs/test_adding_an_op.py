@@ -93,9 +93,13 @@ def done(room: Path, program: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(room.parent), *tests])
     start = "import ipuperf\nipuperf.install()\n"
     return subprocess.run(
-        [sys.executable, "-c", start + CHECK + program], env=os.environ | {"PYTHONPATH": paths}, cwd=room.parent,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", start + CHECK + program],
+        env=os.environ | {"PYTHONPATH": paths},
+        cwd=room.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("needed", ["torch", "tensorflow"])

@@ -48,8 +48,8 @@ REDUCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "logsum": lambda x: np.log(x.sum(1)),
     "logsumexp": lambda x: np.logaddexp.reduce(x, 1),
 }
-BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum,
-          "pow": np.power, "fmod": np.fmod, "equal": np.equal, "greater": np.greater}  # fmt: skip
+BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum}
+BINARY |= {"pow": np.power, "fmod": np.fmod, "equal": np.equal, "greater": np.greater}
 UNLOGICAL = {name: function for name, function in UNARY.items() if name not in ("logical_not", "geluerf", "gelu")}
 OPS: Mapping[str, Pair] = {
     **{name: (lambda x, _, n=name: getattr(ops, n)(x), lambda x, _, f=f: f(x)) for name, f in UNLOGICAL.items()},
@@ -76,7 +76,7 @@ OPS: Mapping[str, Pair] = {
         lambda x, _: ops.onehot(popxl.constant(LABELS), popxl.constant(4, popxl.int32), x[0][1:3], 1),
         lambda x, _: np.where(EYE[LABELS] > 0, x[0, 2], x[0, 1]),
     ),
-}  # fmt: skip
+}
 OTHERS: Mapping[str, str] = {
     "are other forms of ops": "add_ clamp exp_ gelu_ geluerf_ relu_ scaled_add_ swish_ nll_loss_with_softmax_grad",
     "move values and compute none": (

@@ -22,8 +22,8 @@ from ipuperf.ir import Constant
 from ipuperf.ir import dtype as types
 
 CASES = (Path(__file__).parent / "functioncases.txt").read_text(encoding="utf-8").splitlines()
-MODULES = ("activations", "arithmetic", "arranging", "elementary", "gamma", "losses", "networks", "products", "random",
-           "recurrences", "reductions", "scattering", "selection", "shapes")  # fmt: skip
+MODULES = ("activations", "arithmetic", "arranging", "elementary", "gamma", "losses", "networks", "products", "random")
+MODULES += ("recurrences", "reductions", "scattering", "selection", "shapes")
 RNG = np.random.default_rng(3)
 X, Y, Q = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4)), RNG.uniform(0.05, 0.95, (3, 4))
 WHOLE = RNG.integers(-9, 9, (3, 4)).astype(np.int32)
@@ -41,12 +41,10 @@ OPERANDS: dict[str, np.ndarray] = {
     "seed": np.uint32([3, 4]), "sequence": RNG.normal(size=(4, 3, 5)), "own": RNG.normal(size=(2, 5)),
     "inner": RNG.normal(size=(2, 2)), "bias": Q[0, :2], "state": Q[:, :2],
 }  # fmt: skip
-NAMES: dict[str, Any] = {
-    **{name: import_module(f"ipuperf.functions.{name}") for name in MODULES},
-    **{name: getattr(types, name) for name in ("FLOAT16", "FLOAT32", "FLOAT64")},
-    "inf": np.inf, "eight": products.pow2scale_cast_to_fp8,
-    "change": lambda table, at, values, axis=0: Change(table, at, values, axis, values.shape[axis]),
-}  # fmt: skip
+NAMES: dict[str, Any] = {**{name: import_module(f"ipuperf.functions.{name}") for name in MODULES}}
+NAMES |= {**{name: getattr(types, name) for name in ("FLOAT16", "FLOAT32", "FLOAT64")}, "inf": np.inf}
+NAMES |= {"eight": products.pow2scale_cast_to_fp8}
+NAMES |= {"change": lambda table, at, values, axis=0: Change(table, at, values, axis, values.shape[axis])}
 Run = Callable[..., Any]
 
 

@@ -23,7 +23,7 @@ X = np.array([0.01, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 2.5, 7.3, 40.0, 800.0, -0.5, -
         (gamma.trigamma, lambda x: torch.polygamma(1, x)),
     ],
 )
-def test_values_and_gradients(function, expected) -> None:  # type: ignore[no-untyped-def]
+def test_values_and_gradients(function, expected) -> None:
     ir = popxl.Ir()
     with ir.main_graph, popxl.in_sequence():
         x = popxl.variable(X)

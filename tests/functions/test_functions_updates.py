@@ -100,9 +100,8 @@ LARS = {**MOMENTUM, "step_size": 0.1, "trust": 0.5}
 TF = {**MOMENTUM, "step_size": 0.1, "alpha": 0.9, "epsilon": 0.01}
 RMS = {**RATE, "alpha": 0.9, "epsilon": 0.01}
 
-REFERENCES: Mapping[type, Callable[..., Reference]] = {
-    u.Sgd: sgd, u.Adam: adam, u.Lamb: adam, u.Lars: lars, u.RmsProp: rmsprop, u.PoweredAdam: powered,
-}  # fmt: skip
+REFERENCES: Mapping[type, Callable[..., Reference]] = {u.Sgd: sgd, u.Adam: adam, u.Lamb: adam, u.Lars: lars}
+REFERENCES |= {u.RmsProp: rmsprop, u.PoweredAdam: powered}
 
 #: Updates, their numbers, and options of the reference.
 CASES: list[tuple[u.Update, Numbers, Mapping[str, Any]]] = [

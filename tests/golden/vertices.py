@@ -59,7 +59,7 @@ def _tabled(dtype: DType) -> Iterator[Vertices]:
     """Each operation of each table, known for the type or not."""
     for table, make in ((v.UNARY, v.unary), (v.BINARY, v.binary), (v.BROADCAST_SCALAR, v.broadcast_scalar)):
         for name, in_place in itertools.product(table, (False, True)):
-            yield make(name, dtype, 3, in_place=in_place, flops=2)  # type: ignore[operator]
+            yield make(name, dtype, 3, in_place=in_place, flops=2)
 
 
 def _broadcasts(dtype: DType) -> Iterator[Vertices]:

@@ -97,7 +97,7 @@ def test_a_later_decision_is_checked_too():
         (Base, {"size": None}, "size=None; a whole number is needed"),
         (Base, {"size": np.zeros((40, 40))}, r"size=array\(.* \.\.\.; a whole number is needed"),
     ],
-)  # fmt: skip
+)
 def test_errors_name_op_attribute_value_allowed_and_line(op_class, attributes, message):
     with pytest.raises(IrError, match=message) as caught:
         make(op_class, **attributes)

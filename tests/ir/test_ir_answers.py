@@ -184,8 +184,11 @@ within(build.named("n"), lambda: [build.op(ops.Exp, [x]), build.op(ops.Exp, [x],
 within(build.set("location", "here:1"), lambda: build.op(ops.Exp, [x]).producer.location), build.location
 location._PASSED_OVER["ipuperf.a"], location._PASSED_OVER["mine.ipuperf"]
 """  # noqa: E501
-BOTH = [f"{side}{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or")
-        for side in ("", "r")] + ["lt", "le", "gt", "ge"]  # fmt: skip
+BOTH = [
+    f"{side}{name}"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or")
+    for side in ("", "r")
+] + ["lt", "le", "gt", "ge"]
 
 
 class Recorder(base.Operators):

@@ -29,7 +29,7 @@ def test_transpose_takes_the_kth_member_of_each_group(grouping: ReplicaGrouping)
 @given(st.integers(1, 4), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_any_division_into_groups(count: int, size: int, random: object) -> None:
     shuffled = [g for g in range(count) for _ in range(size)]
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     order = list(dict.fromkeys(shuffled))
     assignment = tuple(order.index(g) for g in shuffled)
     grouping: Grouping = grouping_of(assignment)

@@ -19,11 +19,15 @@ from ipuperf.trace import check
 from ipuperf.validation.sensitivity import only_simulated
 
 CHIP_RATES = ("clock", "exchange_rate", "memcpy_rate", "weight_load_rate")
-CHIP_CYCLES = ("exchange_setup", "sync", "external_sync", "launch", "integer_division", "copy_setup",
-               *(f"rearrangement.{name}" for name in ("setup", "atoms_of_8", "atoms_of_4", "atoms_of_2")))  # fmt: skip
-BANDWIDTHS = (*(f"ipu_machine.{name}" for name in
-                ("link_bandwidth", "gateway_bandwidth", "host_link_bandwidth", "ddr_bandwidth")),
-              "host.pcie_bandwidth")  # fmt: skip
+CHIP_CYCLES = ("exchange_setup", "sync", "external_sync", "launch", "integer_division", "copy_setup")
+CHIP_CYCLES += (*(f"rearrangement.{name}" for name in ("setup", "atoms_of_8", "atoms_of_4", "atoms_of_2")),)
+BANDWIDTHS = (
+    *(
+        f"ipu_machine.{name}"
+        for name in ("link_bandwidth", "gateway_bandwidth", "host_link_bandwidth", "ddr_bandwidth")
+    ),
+    "host.pcie_bandwidth",
+)
 LATENCIES = (
     *(f"ipu_machine.{name}" for name in ("link_latency", "global_sync", "remote_transfer")),
     *(f"host.{name}" for name in

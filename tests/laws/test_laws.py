@@ -109,6 +109,10 @@ def test_one_model_is_the_same_work_in_all_front_ends() -> None:
         steps = made[-1].trace.expand()
         steps = steps[steps["kind"].isin(["compute", "exchange", "sync"])]
         sums = steps.groupby(["op_id", "kind"], observed=True)["dur"].sum()
-        work.append([[int(sums.get((op, kind), 0)) for kind in ("compute", "exchange")]
-                     for op in sorted({op for op, _ in sums.index})])  # fmt: skip
+        work.append(
+            [
+                [int(sums.get((op, kind), 0)) for kind in ("compute", "exchange")]
+                for op in sorted({op for op, _ in sums.index})
+            ]
+        )
     assert work[0] == work[1] == work[2]

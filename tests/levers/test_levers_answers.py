@@ -83,21 +83,18 @@ def test_what_stands_in_the_way(installed_front_ends: Callable, golden: Golden) 
     request = request_of("stages-in-turn", installed_front_ends)
     one, two = request.parts
     empty = replace(one, graph=one.graph.ir.create_graph("empty"), sources=())
-    divisions = {
-        "as it is": request, "one stage": replace(request, parts=[one]),
-        "at the same time": replace(request, parts=[one, replace(two, stage=0)]),
-        "backwards": replace(request, parts=[two, one]),
-        "no ops": replace(request, parts=[one, replace(empty, stage=1)]),
-        "recomputed": replace(request, parts=[one, replace(two, recomputed={two.graph.ops[0]})]),
-    }  # fmt: skip
+    divisions = {"as it is": request, "one stage": replace(request, parts=[one])}
+    divisions |= {"at the same time": replace(request, parts=[one, replace(two, stage=0)])}
+    divisions |= {"backwards": replace(request, parts=[two, one])}
+    divisions |= {"no ops": replace(request, parts=[one, replace(empty, stage=1)])}
+    divisions |= {"recomputed": replace(request, parts=[one, replace(two, recomputed={two.graph.ops[0]})])}
     table = replace(request.timetable, micro_batches=1)
-    overlaps = {
-        "as it is": request, "every step": replace(request, copies="every step"),
-        "one micro-batch": replace(request, timetable=table, repeats=1),
-        "one micro-batch, 2 repeats": replace(request, timetable=table, repeats=2),
-        "2 repeats": replace(request, repeats=2), "synthetic": replace(request, host_io=HostIo(synthetic=True)),
-        "all results": replace(request, outputs=[replace(o, returned="all") for o in request.outputs]),
-    }  # fmt: skip
+    overlaps = {"as it is": request, "every step": replace(request, copies="every step")}
+    overlaps |= {"one micro-batch": replace(request, timetable=table, repeats=1)}
+    overlaps |= {"one micro-batch, 2 repeats": replace(request, timetable=table, repeats=2)}
+    overlaps |= {"2 repeats": replace(request, repeats=2)}
+    overlaps |= {"synthetic": replace(request, host_io=HostIo(synthetic=True))}
+    overlaps |= {"all results": replace(request, outputs=[replace(o, returned="all") for o in request.outputs])}
     lines = [f"{name}: {obstacle(changed)}" for name, changed in divisions.items()]
     for name, changed in overlaps.items():
         found = _overlapped(changed, 48)
@@ -139,8 +136,10 @@ FLOWS: Mapping[str, tuple[bool, Callable[[Any, Any, Any], Any]]] = {
     "of another buffer": (True, lambda same, host, own: same + ops.remote_load(_other(), 0)),
     "all-reduced": (False, lambda same, host, own: C.replicated_all_reduce(host)),
     "all-reduced, then the host's": (True, lambda same, host, own: C.replicated_all_reduce(host) + host),
-    "reduced in pairs": (True, lambda same, host, own: C.replicated_all_reduce(
-        host, group=popxl.gir().replica_grouping(1, 2))),
+    "reduced in pairs": (
+        True,
+        lambda same, host, own: C.replicated_all_reduce(host, group=popxl.gir().replica_grouping(1, 2)),
+    ),
     "gathered": (False, lambda same, host, own: C.replicated_all_gather(host).reshape((8192,))[0:2048]),
     "reduce-scattered": (True, lambda same, host, own: ops.concat([C.replicated_reduce_scatter(host)] * 4)),
     "overwritten, perhaps in part": (True, lambda same, host, own: ops.var_updates.copy_var_update_(host, same)),
@@ -163,7 +162,7 @@ FLOWS: Mapping[str, tuple[bool, Callable[[Any, Any, Any], Any]]] = {
     "one of two, by a constant": (True, lambda same, host, own: branching(popxl.constant(True), same, host)),
     "in a loop": (False, lambda same, host, own: trips(same, same + 1.0)),
     "in a loop with the host's": (True, lambda same, host, own: trips(same, host)),
-}  # fmt: skip
+}
 
 
 def _other() -> Any:

@@ -187,9 +187,13 @@ def test_layers_begin_with_the_first_parameter_of_a_module(golden: Golden) -> No
     parameters = {name: SimpleNamespace(id=name) for name in names}
     lines = [f"modules {[_module(one) for one in parameters.values()]}"]
     for reads in (
-        ["", "a.w", "a.b", "b/w"], ["a.w", "", "b/w", "a.b", "c"], ["", ""], ["a.w", "b/w", "a.w2", ""], [],
+        ["", "a.w", "a.b", "b/w"],
+        ["a.w", "", "b/w", "a.b", "c"],
+        ["", ""],
+        ["a.w", "b/w", "a.w2", ""],
+        [],
         ["", "", "a.w+b/w", "b/w", "c+a.w"],
-    ):  # fmt: skip
+    ):
         ops = [SimpleNamespace(inputs=["x", *read.split("+")]) for read in reads]
         found = _layers(ops, parameters)
         lines.append(f"{reads}: {[(layer.name, [ops.index(op) for op in layer.ops]) for layer in found]}")
@@ -205,8 +209,11 @@ def test_loops_and_remote_variables_of_programs(name: str, installed_front_ends:
         run = run_of(name, installed_front_ends)
         program, ir = run.device_program, run.executable.ir
     loops = host_loops(program)
-    lines = [f"{loop.name}: {loop.trips} trips, updates {loop.updates}, {dict(sorted(loop.per_trip.items()))} of "
-             f"{dict(sorted(loop.around.items()))}" for loop in loops]  # fmt: skip
+    lines = [
+        f"{loop.name}: {loop.trips} trips, updates {loop.updates}, {dict(sorted(loop.per_trip.items()))} of "
+        f"{dict(sorted(loop.around.items()))}"
+        for loop in loops
+    ]
     lines += [f"updates {[_updates(program, tree) for tree in program.ipus]}, {_micro_batches(program, loops)}"]
     for changed in [with_trips(program, loop.name, 7) for loop in loops] + [repeated(program, 3)]:
         told = [f"{loop.name}: {loop.trips}" for loop in host_loops(changed)]

@@ -23,7 +23,7 @@ CHIP = MACHINE.chip
 def convolution(channels: tuple[int, int], size: int, kernel: int = 3, **more: object) -> Convolution:
     pad = ((kernel // 2, kernel // 2),) * 2
     fields = (4, *channels, (size, size), (kernel, kernel), (1, 1), pad, (1, 1), 1, ir.FLOAT16, ir.FLOAT16, ir.FLOAT16)
-    return replace(Convolution(*fields), **more)  # type: ignore[arg-type]
+    return replace(Convolution(*fields), **more)
 
 
 SMALL, LARGE, LARGEST = convolution((32, 32), 14), convolution((64, 64), 14), convolution((64, 64), 28)

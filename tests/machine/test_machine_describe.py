@@ -46,9 +46,7 @@ def test_every_link_of_a_small_machine_is_shown_and_many_are_folded():
 
 
 def test_drawing_of_the_ladder():
-    assert draw_topology(load_machine("pod4").topology) == (
-        "ipu0  =6= ipu1\n |2        |2\nipu2  =6= ipu3"
-    )  # fmt: skip
+    assert draw_topology(load_machine("pod4").topology) == ("ipu0  =6= ipu1\n |2        |2\nipu2  =6= ipu3")
     assert draw_topology(load_machine("bow-1").topology) == "ipu0"
     torus = draw_topology(load_machine("pod64").topology)
     assert torus.endswith("ipu62 =6= ipu63\nclosed to a torus: ipu62 to ipu0 (2), ipu63 to ipu1 (2)")

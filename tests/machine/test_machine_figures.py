@@ -151,7 +151,7 @@ def test_figures_keep_the_value_as_written():
     assert (figure.value, figure.unit, figure.kind) == (1.325, "GHz", "datasheet")
     assert POD4.figures["ipu_machine.ddr_bandwidth"].unit == "GB/s"
     with pytest.raises(TypeError):
-        POD4.figures["chip.clock"] = figure  # type: ignore[index]
+        POD4.figures["chip.clock"] = figure
 
 
 @pytest.mark.parametrize(

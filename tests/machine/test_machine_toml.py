@@ -65,9 +65,8 @@ def test_more_machines_in_the_ladder(write):
 
 
 def test_a_machine_without_streaming_memory(write):
-    keys = (
-        "gateway_bandwidth", "ddr_bandwidth", "ddr_capacity", "remote_transfer", "remote_packet", "host_link_bandwidth"
-    )  # fmt: skip
+    keys = ("gateway_bandwidth", "ddr_bandwidth", "ddr_capacity", "remote_transfer", "remote_packet")
+    keys += ("host_link_bandwidth",)
     lines = [f'{key} = {{ absent = "taken out", source = "me" }}' for key in keys]
     machine = load_machine(write('extends = "pod4"\n[ipu_machine]\n' + "\n".join(lines)))
     with pytest.raises(MachineError, match="taken out"):
@@ -204,9 +203,13 @@ def test_racks_of_a_users_file(write):
     assert (machine.racks, machine.topology.racks) == (3, 3)
     links = {(link.source, link.destination): link for link in machine.topology.links if link.kind == "gw_link"}
     assert {(a, b) for a, b in links if a < b} == {
-        ("gateway0", "gateway2"), ("gateway0", "gateway4"), ("gateway2", "gateway4"),
-        ("gateway1", "gateway3"), ("gateway1", "gateway5"), ("gateway3", "gateway5"),
-    }  # fmt: skip
+        ("gateway0", "gateway2"),
+        ("gateway0", "gateway4"),
+        ("gateway2", "gateway4"),
+        ("gateway1", "gateway3"),
+        ("gateway1", "gateway5"),
+        ("gateway3", "gateway5"),
+    }
     assert {link.bandwidth_bytes_per_s for link in links.values()} == {12_500_000_000}
 
 

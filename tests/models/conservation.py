@@ -122,8 +122,9 @@ def memory_adds_up(trace: Trace) -> None:
         live = np.cumsum(change)[:-1]
         np.testing.assert_array_equal(live, steps["not_always_live"])
         assert (live >= 0).all()
-        held = memory[memory["ipu"] == ipu].pivot_table(index="tile", columns="category", values="bytes",
-                                                        aggfunc="sum", fill_value=0)  # fmt: skip
+        held = memory[memory["ipu"] == ipu].pivot_table(
+            index="tile", columns="category", values="bytes", aggfunc="sum", fill_value=0
+        )
         varying = held.pop("variableNotAlwaysLive") if "variableNotAlwaysLive" in held else 0 * held.sum(axis=1)
         fixed = held.sum(axis=1).reindex(range(trace.meta["tiles_per_ipu"]), fill_value=0).to_numpy()
         assert (steps["always_live"] == fixed.sum()).all()

@@ -20,16 +20,16 @@ from ipuperf.poptorch import Error, UnsupportedError, compile_offline, inference
 RATE = 0.05
 EXACT = {"precision": "32.32", "memory_proportions": (), "micro_batch": 2, "return_all": True}
 TRANSFORMER = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
-BERT = {**TRANSFORMER, "feed_forward": 32, "vocabulary": 23, "sequence": 8, "positions": 8, "masked_tokens": 3,
-        "layers_per_ipu": (1, 1), "gradient_accumulation": 5, "embedding_parts": 2}  # fmt: skip
-GPT2 = {**TRANSFORMER, "vocabulary": 21, "sequence": 8, "layers_per_ipu": (1, 1), "gradient_accumulation": 5,
-        "loss_parts": 2, "embedding_parts": 2}  # fmt: skip
-RESNET = {"image": 32, "width": 4, "classes": 5, "blocks": (1, 1, 0, 0), "layers_per_ipu": (1, 1), "groups": 2,
-          "gradient_accumulation": 3}  # fmt: skip
-ROFORMER = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "feed_forward": 32, "vocabulary": 23,
-            "sequence": 8, "layers_per_ipu": (1, 1), "gradient_accumulation": 3}  # fmt: skip
-VIT = {**TRANSFORMER, "feed_forward": 32, "image": 16, "patch": 8, "classes": 5, "layers_per_ipu": (1, 1),
-       "gradient_accumulation": 3}  # fmt: skip
+BERT = {**TRANSFORMER, "feed_forward": 32, "vocabulary": 23, "sequence": 8, "positions": 8, "masked_tokens": 3}
+BERT |= {"layers_per_ipu": (1, 1), "gradient_accumulation": 5, "embedding_parts": 2}
+GPT2 = {**TRANSFORMER, "vocabulary": 21, "sequence": 8, "layers_per_ipu": (1, 1), "gradient_accumulation": 5}
+GPT2 |= {"loss_parts": 2, "embedding_parts": 2}
+RESNET = {"image": 32, "width": 4, "classes": 5, "blocks": (1, 1, 0, 0), "layers_per_ipu": (1, 1), "groups": 2}
+RESNET |= {"gradient_accumulation": 3}
+ROFORMER = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "feed_forward": 32, "vocabulary": 23, "sequence": 8}
+ROFORMER |= {"layers_per_ipu": (1, 1), "gradient_accumulation": 3}
+VIT = {**TRANSFORMER, "feed_forward": 32, "image": 16, "patch": 8, "classes": 5, "layers_per_ipu": (1, 1)}
+VIT |= {"gradient_accumulation": 3}
 
 
 @pytest.fixture(scope="module")
@@ -174,8 +174,9 @@ def test_gelu_and_norms_in_float32_keep_the_numbers_and_cost_casts(models: Simpl
         casts = [op for op in program.ops if op.type == "Cast"]
         return mine, len(casts), "popnn::NonLinearity1D<GELU,float>" in vertices
 
-    usual = options_of(models, "bert", questions=True, training=False, micro_batch=2, precision="16.16",
-                       device_iterations=2)  # fmt: skip
+    usual = options_of(
+        models, "bert", questions=True, training=False, micro_batch=2, precision="16.16", device_iterations=2
+    )
     narrow, wide = run(usual), run(replace(usual, wide=True))
     for one, two in zip(narrow[0], wide[0], strict=True):
         torch.testing.assert_close(one, two, rtol=2e-2, atol=2e-2)

@@ -42,11 +42,14 @@ PIPELINE = {**TWO, "layers": 2}
 POPTORCH: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "bert, pipeline, offload, RTS": ("bert", "pod4", {**PIPELINE, **OFFLOADED, "optimiser": "lamb"}),
     "gpt2, inference, replicated": ("gpt2", "pod4", {"training": False, "replicas": 4, "device_iterations": 3}),
-    "resnet50, inference, pipeline": ("resnet50", "bow-pod4", {**TWO, "training": False, "norm": "folded",
-                                                               "device_iterations": 9}),
+    "resnet50, inference, pipeline": (
+        "resnet50",
+        "bow-pod4",
+        {**TWO, "training": False, "norm": "folded", "device_iterations": 9},
+    ),
     "vit, replicated, offload": ("vit", "pod4", {"replicas": 4, "offload_optimiser": True, "device_iterations": 3}),
     "vit, inference": ("vit", "bow-1", {"training": False, "device_iterations": 4}),
-}  # fmt: skip
+}
 MORE: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "bert, single, GC2": ("bert", "gc2-1", {"precision": "16.32"}),
     "gpt2, single": ("gpt2", "bow-1", {"precision": "32.32"}),
@@ -54,8 +57,11 @@ MORE: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "bert, inference": ("bert", "bow-1", {"training": False, "device_iterations": 5}),
     "bert, packed, pipeline": ("bert", "bow-pod4", {**PIPELINE, "packed": True, "optimiser": "lamb"}),
     "bert, stash in DDR": ("bert", "bow-pod4", {**PIPELINE, "offload_activations": True}),
-    "gpt2, pipeline, RTS": ("gpt2", "pod16", {**PIPELINE, **OFFLOADED, "layers_per_ipu": (0, 1, 1), "replicas": 4,
-                                              "gradient_accumulation": 8}),
+    "gpt2, pipeline, RTS": (
+        "gpt2",
+        "pod16",
+        {**PIPELINE, **OFFLOADED, "layers_per_ipu": (0, 1, 1), "replicas": 4, "gradient_accumulation": 8},
+    ),
     "resnet50, single": ("resnet50", "gc200-1", {"norm": "batch"}),
     "resnet50, single, GC2": ("resnet50", "gc2-1", {"norm": "group", "eight_bit_io": False}),
     "resnet50, pipeline": ("resnet50", "pod4", {**TWO, "recompute": False, "return_all": True}),
@@ -64,9 +70,8 @@ MORE: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "swin, inference": ("swin", "bow-1", {"training": False, "device_iterations": 3}),
     "clip, inference": ("clip", "gc200-1", {"device_iterations": 3}),
     "small_cnn, replicated": ("small_cnn", "bow-pod4", {"replicas": 2, "gradient_accumulation": 1}),
-    "vit, pipeline, replicated": ("vit", "bow-pod16", {**PIPELINE, **OFFLOADED, "replicas": 8,
-                                                       "device_iterations": 2}),
-}  # fmt: skip
+    "vit, pipeline, replicated": ("vit", "bow-pod16", {**PIPELINE, **OFFLOADED, "replicas": 8, "device_iterations": 2}),
+}
 """Left to ``pytest -m slow``: PyTorch needs seconds to trace each of them."""
 MLP: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mnist_mlp, single": ("gc200-1", {"replicas": 1, "threshold": None}),
@@ -102,16 +107,16 @@ def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]
     with installed_front_ends():
         import poptorch
 
-        names = ("attention", "bert", "clip", "encoder", "gpt2", "ipu_run", "mnist_cnn", "mnist_mlp", "resnet50",
-                 "roformer", "small_cnn", "swin", "vit")  # fmt: skip
+        names = ("attention", "bert", "clip", "encoder", "gpt2", "ipu_run", "mnist_cnn", "mnist_mlp", "resnet50")
+        names += ("roformer", "small_cnn", "swin", "vit")
         rooms = {name: importlib.import_module(f"ipuperf.models.{name}") for name in names}
         yield SimpleNamespace(poptorch=poptorch, **rooms)
 
 
 def _poptorch(models: SimpleNamespace, room: str, changes: Mapping[str, Any], machine: str) -> Executable:
-    kinds = {"bert": "BertOptions", "gpt2": "Gpt2Options", "resnet50": "ResNet50Options", "vit": "VitOptions",
-             "roformer": "RoformerOptions", "swin": "SwinOptions", "clip": "ClipOptions",
-             "small_cnn": "SmallCnnOptions"}  # fmt: skip
+    kinds = {"bert": "BertOptions", "gpt2": "Gpt2Options", "resnet50": "ResNet50Options", "vit": "VitOptions"}
+    kinds |= {"roformer": "RoformerOptions", "swin": "SwinOptions", "clip": "ClipOptions"}
+    kinds |= {"small_cnn": "SmallCnnOptions"}
     module = getattr(models, room)
     options = getattr(module, kinds[room])(**{"gradient_accumulation": 4, "micro_batch": 2, **SIZES[room], **changes})
     batch = module.batch(options, "meta")

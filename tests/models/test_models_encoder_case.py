@@ -16,8 +16,8 @@ from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import Program, program_of
 
 SIZES = {"layers": 2, "stages": 2, "hidden": 32, "heads": 2, "sequence": 16, "feed_forward": 64}
-STATED = {"machine": "pod4", "model": "encoder", "mode": "training", "precision": "f16.16", "optimiser": "sgd",
-          "io": "streams", "accumulation": 4, "micro_batch": 3}  # fmt: skip
+STATED = {"machine": "pod4", "model": "encoder", "mode": "training", "precision": "f16.16", "optimiser": "sgd"}
+STATED |= {"io": "streams", "accumulation": 4, "micro_batch": 3}
 
 
 def program(config: dict[str, Any], **stated: Any) -> Program:

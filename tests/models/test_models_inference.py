@@ -15,10 +15,10 @@ torch = pytest.importorskip("torch")
 from ipuperf.poptorch import inferenceModel, trainingModel  # noqa: E402
 
 EXACT = {"precision": "32.32", "memory_proportions": (), "micro_batch": 2}
-SWIN = {"image": 16, "patch": 2, "window": 2, "width": 8, "depths": (2, 2), "heads": (1, 2), "classes": 3,
-        "layers_per_ipu": (4,), "training": False}  # fmt: skip
-CLIP = {"layers": 1, "image": 8, "patch": 4, "image_hidden": 8, "image_heads": 2, "texts": 3, "sequence": 5,
-        "vocabulary": 11, "text_hidden": 8, "text_heads": 2, "shared": 4, "layers_per_ipu": (1,)}  # fmt: skip
+SWIN = {"image": 16, "patch": 2, "window": 2, "width": 8, "depths": (2, 2), "heads": (1, 2), "classes": 3}
+SWIN |= {"layers_per_ipu": (4,), "training": False}
+CLIP = {"layers": 1, "image": 8, "patch": 4, "image_hidden": 8, "image_heads": 2, "texts": 3, "sequence": 5}
+CLIP |= {"vocabulary": 11, "text_hidden": 8, "text_heads": 2, "shared": 4, "layers_per_ipu": (1,)}
 
 
 @pytest.fixture(scope="module")

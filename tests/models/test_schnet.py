@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 
 from ipuperf.poptorch import inferenceModel, trainingModel  # noqa: E402
 
-SIZES = {"micro_batch": 2, "pack_atoms": 6, "pack_molecules": 2, "neighbours": 3, "hidden": 8, "interactions": 1,
-         "gaussians": 5, "gradient_accumulation": 2, "merge_collectives": False}  # fmt: skip
+SIZES = {"micro_batch": 2, "pack_atoms": 6, "pack_molecules": 2, "neighbours": 3, "hidden": 8, "interactions": 1}
+SIZES |= {"gaussians": 5, "gradient_accumulation": 2, "merge_collectives": False}
 
 
 @pytest.fixture(scope="module")

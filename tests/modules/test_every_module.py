@@ -30,8 +30,8 @@ from ipuperf.kinds import Kinds
 from ipuperf.version import __version__
 
 PACKAGE = Path(ipuperf.__file__).parent
-ONCE = {"cppimport.import_hook", "poptorch.aten.collective_ops", "poptorch.aten.marks", "poptorch.custom_ops",
-        "poptorch.executor.host_calls", "poptorch.executor.popart_ir", "poptorch.log", "poptorch.ops"}  # fmt: skip
+ONCE = {"cppimport.import_hook", "poptorch.aten.collective_ops", "poptorch.aten.marks", "poptorch.custom_ops"}
+ONCE |= {"poptorch.executor.host_calls", "poptorch.executor.popart_ir", "poptorch.log", "poptorch.ops"}
 """Modules of front ends that register something when they are imported, which a second would replace."""
 FILES = [file for file in PACKAGE.rglob("*.py") if file.name not in ("sitecustomize.py", "__main__.py")]
 """All but what would run this machine's own, and the program."""

@@ -77,7 +77,7 @@ def test_passes_and_temporaries(op: type[Op], inputs: int, passes: int, temporar
     """The chains are as short as those that were written by hand."""
     made = op.__new__(op)
     made.attributes = {name: attribute.default for name, attribute in op.declared.items()}
-    chain = compile_formula(made.value, inputs)  # type: ignore[attr-defined]
+    chain = compile_formula(made.value, inputs)
     assert (len(chain.instructions), chain.temporaries) == (passes, temporaries)
 
 

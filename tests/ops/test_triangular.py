@@ -27,13 +27,13 @@ def symmetric(x):
 
 
 @pytest.mark.parametrize("shape", [(4,), (3, 5)])
-def test_cholesky(bench, rng, shape) -> None:  # type: ignore[no-untyped-def]
+def test_cholesky(bench, rng, shape) -> None:
     bench.check(lambda g, t: g.create(Cholesky, [t], ["y"]).outputs[0], symmetric, [definite(rng, 2, *shape)])
 
 
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("adjoint", [True, False])
-def test_triangular_solve(bench, rng, lower, adjoint) -> None:  # type: ignore[no-untyped-def]
+def test_triangular_solve(bench, rng, lower, adjoint) -> None:
     def expected(a, b):
         triangle = torch.tril(a) if lower else torch.triu(a)
         triangle = triangle.transpose(-1, -2) if adjoint else triangle
@@ -45,13 +45,13 @@ def test_triangular_solve(bench, rng, lower, adjoint) -> None:  # type: ignore[n
     bench.check(build, expected, [definite(rng, 2, 3, 5), rng.standard_normal((2, 3, 5, 2))])
 
 
-def test_no_factor_is_not_a_number(bench) -> None:  # type: ignore[no-untyped-def]
+def test_no_factor_is_not_a_number(bench) -> None:
     assert np.isnan(bench.run(Cholesky, -np.ones((1, 2, 3, 3), np.float32))).all()
     singular = np.zeros((1, 2, 2), np.float32)
     assert np.isnan(bench.run(TriangularSolve, singular, np.ones((1, 2, 1), np.float32))).all()
 
 
-def test_errors(bench) -> None:  # type: ignore[no-untyped-def]
+def test_errors(bench) -> None:
     ones = np.ones((1, 4, 4), np.float32)
     with pytest.raises(ShapeError, match=r"square matrices \(..., n, n\) are needed"):
         bench.op(Cholesky, ones[:, :3])
@@ -63,7 +63,7 @@ def test_errors(bench) -> None:  # type: ignore[no-untyped-def]
         bench.op(Cholesky, ones.astype(np.int32))
 
 
-def test_work_is_done_in_blocks(bench) -> None:  # type: ignore[no-untyped-def]
+def test_work_is_done_in_blocks(bench) -> None:
     work = bench.op(Cholesky, np.ones((1, 160, 160), np.float32)).work()
     assert [w.m for w in work if isinstance(w, MatMul)] == [96, 32]
     solve = bench.op(TriangularSolve, np.ones((1, 160, 160), np.float32), np.ones((1, 160, 3), np.float32)).work()

@@ -106,7 +106,7 @@ def network(
             square = graph.create(Mul, [difference, difference], ["s"]).outputs[0]
             graph.add_output(graph.create(ReduceSum, [square], ["loss"], axes=(0, 1), keepdims=False).outputs[0])
         parts.append(StageGraph(graph, stage, ipus[stage] if ipus else stage, sources))
-    train = Training(stages - 1, 1, weights, Momentum(), **training)  # type: ignore[arg-type]
+    train = Training(stages - 1, 1, weights, Momentum(), **training)
     outputs = [StageOutput(stages - 1, 1, losses, returned)]
     return Network(ir, parts, weights, inputs, targets, losses, tuple(skips), train, outputs)
 

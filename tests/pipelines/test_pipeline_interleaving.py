@@ -36,8 +36,9 @@ def marked(stages, **options):
 def test_numbers_are_those_of_gradient_accumulation(timetable, recompute):
     net = marked(timetable.stages)
     start = [w.data.copy() for w in net.weights]
-    build_pipeline(net.ir, net.parts, timetable, outputs=net.outputs, training=net.training, repeats=2,
-                   recompute=recompute)  # fmt: skip
+    build_pipeline(
+        net.ir, net.parts, timetable, outputs=net.outputs, training=net.training, repeats=2, recompute=recompute
+    )
     x, target = np.random.default_rng(1).normal(size=(2, 2 * timetable.micro_batches, 1, ROWS, WIDTH))
     x, target = x.astype(np.float32), target.astype(np.float32)
     found = run_once(net, x, target)

@@ -102,10 +102,14 @@ WAYS: dict[str, dict[str, Any]] = {
     "loss_scale": {"loss_scale": 8.0},
     "variable_loss_scale": {"loss_scale": 8.0, "variable_loss_scale": True},
     "automatic_loss_scale": {
-        "loss_scale": 8.0, "variable_loss_scale": True, "automatic_loss_scale": AutomaticLossScale(), "replicas": 2,
+        "loss_scale": 8.0,
+        "variable_loss_scale": True,
+        "automatic_loss_scale": AutomaticLossScale(),
+        "replicas": 2,
     },
     "another_edge": {
-        "variable_loss_scale": True, "automatic_loss_scale": AutomaticLossScale(bin_edge=0.5, threshold=0.25),
+        "variable_loss_scale": True,
+        "automatic_loss_scale": AutomaticLossScale(bin_edge=0.5, threshold=0.25),
     },
     "clipped": {"max_grad_norm": 0.5},
     "clipped_shards": {"max_grad_norm": 0.5, "offload": Offload(shard_optimiser_state=True), "replicas": 2},
@@ -136,7 +140,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "calls": {"nested": True},
     "variables_sent": {"kept": True},
     "variables_sent_from_away": {"kept": True, "offload": Offload(weights=True)},
-}  # fmt: skip
+}
 OPTIONS = ("offload", "repeats", "copies", "recompute", "host_io")
 
 
@@ -170,8 +174,10 @@ def built(timetable: Timetable, **how: Any) -> tuple[Network, Any]:
             y = graph.create(MatMul, [y, *turned], ["y"]).outputs[0]
         graph.outputs[0] = y
     if shared:  # the last part reads the weight of the first
-        net.parts[2] = replace(net.parts[2], sources=[Data(net.weights[0]) if isinstance(source, Data) else source
-                                                      for source in net.parts[2].sources])  # fmt: skip
+        net.parts[2] = replace(
+            net.parts[2],
+            sources=[Data(net.weights[0]) if isinstance(source, Data) else source for source in net.parts[2].sources],
+        )
         training = replace(training, trainable=net.weights[:2])
     if nested:  # what its gradient needs becomes a result of the call, and of the part
         graph, inner = net.parts[1].graph, net.ir.create_graph("inner")

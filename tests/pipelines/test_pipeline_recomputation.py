@@ -18,7 +18,7 @@ from ipuperf.schedules import popart_pipeline, sharded
 
 def names(ops: object) -> set[str]:
     """Names of the first results of ops."""
-    return {op.outputs[0].name for op in ops}  # type: ignore[attr-defined]
+    return {op.outputs[0].name for op in ops}
 
 
 def block(graph: Graph, *values: Tensor, name: str, op: type[Op] = Sin) -> Tensor:

@@ -135,7 +135,7 @@ def test_a_gradient_that_waits_as_it_arrived(copies: str) -> None:
 
 def built(table: Timetable, **options: object) -> Pipeline:
     """The small network under a timetable."""
-    net = network(table.stages, **options)  # type: ignore[arg-type]
+    net = network(table.stages, **options)
     return build_pipeline(net.ir, net.parts, table, outputs=net.outputs, training=net.training)
 
 

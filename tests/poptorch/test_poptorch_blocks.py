@@ -15,11 +15,11 @@ from ipuperf.poptorch.blocks import BEFORE_FIRST_BLOCK, BlockUse, record_blocks 
 from ipuperf.poptorch.executor.partition import partition  # noqa: E402
 
 
-def uses(*entries):  # type: ignore[no-untyped-def]
+def uses(*entries):
     return [entry if isinstance(entry, tuple) else (entry, None) for entry in entries]
 
 
-def stages_and_ipus(found):  # type: ignore[no-untyped-def]
+def stages_and_ipus(found):
     return [(place.stage, place.ipu) for place in found.places]
 
 
@@ -35,7 +35,7 @@ def test_natively_every_mark_is_a_no_op() -> None:
     assert poptorch.Block._stages_manager is None
 
 
-def beginning(x):  # type: ignore[no-untyped-def]
+def beginning(x):
     return x + 1
 
 
@@ -44,11 +44,11 @@ class Decorated(torch.nn.Module):
         super().__init__()
         self.step = 2
 
-    def forward(self, x):  # type: ignore[no-untyped-def]
+    def forward(self, x):
         return self.inner(x)
 
     @lambda f: poptorch.BeginBlock(f, "inner", ipu_id=0)
-    def inner(self, x):  # type: ignore[no-untyped-def]
+    def inner(self, x):
         return x + self.step
 
 
@@ -117,7 +117,7 @@ def test_begin_block_twice_raises_and_remove_blocks_allows_it_again() -> None:
     poptorch.removeBlocks(model)
     poptorch.BeginBlock(model[0], "b")
     with pytest.raises(poptorch.Error, match="neither a torch.nn.Module nor a function"):
-        poptorch.BeginBlock(3, "c")  # type: ignore[type-var]
+        poptorch.BeginBlock(3, "c")
 
 
 def test_begin_block_of_a_function_and_block_function() -> None:
@@ -154,14 +154,14 @@ def test_bad_ids() -> None:
     with pytest.raises(AssertionError, match="ipu_id -1"):
         poptorch.Block("a", ipu_id=-1)
     with pytest.raises(AssertionError, match="user_id 1.5"):
-        poptorch.Block(1.5)  # type: ignore[arg-type]
+        poptorch.Block(1.5)
 
 
 # -- pipelined and sharded -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution])
-def test_the_tutorials_strategies(strategy) -> None:  # type: ignore[no-untyped-def]
+def test_the_tutorials_strategies(strategy) -> None:
     program = uses("B1", "B2", "B3", "B4", "B4")  # the loss is in B4 again
     explicit = strategy(*[poptorch.Stage(f"B{n + 1}").ipu(n) for n in range(4)])
     for chosen in (explicit, strategy("B1", "B2", "B3", "B4")):
@@ -226,7 +226,7 @@ def test_a_model_without_blocks_is_one_stage() -> None:
     assert (found.stages, found.num_ipus, found.places) == (1, 1, ())
 
 
-def test_stages_out_of_program_order_are_told(caplog) -> None:  # type: ignore[no-untyped-def]
+def test_stages_out_of_program_order_are_told(caplog) -> None:
     with caplog.at_level(logging.WARNING, logger="poptorch"):
         partition(poptorch.PipelinedExecution("A", "B"), uses("B", "A"))
     assert "Block 'A' of stage 0 runs after block 'B' of stage 1" in caplog.text
@@ -245,7 +245,7 @@ def test_stages_out_of_program_order_are_told(caplog) -> None:  # type: ignore[n
         (lambda: poptorch.Phase("A").ipus(0, 1), "contains 1 stages but you provided 2 ipus"),
     ],
 )
-def test_bad_strategies(call, message) -> None:  # type: ignore[no-untyped-def]
+def test_bad_strategies(call, message) -> None:
     with pytest.raises(AssertionError, match=message):
         call()
 

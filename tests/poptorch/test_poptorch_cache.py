@@ -260,7 +260,7 @@ def test_the_environment_names_the_folder(tmp_path: Path, monkeypatch: Any) -> N
     assert poptorch.Options().enableExecutableCaching("other").cache_dir == "other"
     assert poptorch.Options().enableExecutableCaching(None).cache_dir is None
     with pytest.raises(AssertionError, match="expected a path"):
-        poptorch.Options().enableExecutableCaching(3)  # type: ignore[arg-type]
+        poptorch.Options().enableExecutableCaching(3)
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, caplog: Any) -> None:

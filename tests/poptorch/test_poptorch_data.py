@@ -21,7 +21,7 @@ Async, Sync, Rebatched = (
 )
 
 
-def dataset(length: int = 103):  # type: ignore[no-untyped-def]
+def dataset(length: int = 103):
     return torch.utils.data.TensorDataset(torch.arange(length * 2.0).reshape(length, 2), torch.arange(length))
 
 
@@ -31,7 +31,7 @@ def options(iterations: int = 2, accumulation: int = 3) -> poptorch.Options:
     return made
 
 
-def labels_of(loader) -> list[list[int]]:  # type: ignore[no-untyped-def]
+def labels_of(loader) -> list[list[int]]:
     return [labels.tolist() for _, labels in loader]
 
 
@@ -58,7 +58,7 @@ def test_options_are_frozen() -> None:
 
 @pytest.mark.parametrize("mode", [Sync, Async, Rebatched])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_every_mode_gives_what_pytorch_gives(mode, shuffle) -> None:  # type: ignore[no-untyped-def]
+def test_every_mode_gives_what_pytorch_gives(mode, shuffle) -> None:
     reference = torch.utils.data.DataLoader(dataset(), batch_size=12, shuffle=shuffle, drop_last=True)
     pieces = {"rebatched_worker_size": 5} if mode is Rebatched else {}
     loader = poptorch.DataLoader(
@@ -94,7 +94,7 @@ def test_leftovers() -> None:
         poptorch.DataLoader(options(), dataset(), batch_size=2, drop_last=False, mode=Async)
 
 
-def test_leftovers_are_told(caplog) -> None:  # type: ignore[no-untyped-def]
+def test_leftovers_are_told(caplog) -> None:
     poptorch.DataLoader(options(), dataset(), batch_size=2, drop_last=False)
     assert "so the last batch has 7" in caplog.text
 
@@ -108,8 +108,8 @@ def test_worker_arguments_are_accepted() -> None:
 
 
 def test_iterable_datasets() -> None:
-    class Counting(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
-        def __iter__(self):  # type: ignore[no-untyped-def]
+    class Counting(torch.utils.data.IterableDataset):
+        def __iter__(self):
             return iter(torch.arange(30))
 
     for mode, expected in ((Sync, [12, 12]), (Async, [12, 12]), (Rebatched, [12, 12])):
@@ -186,7 +186,7 @@ def test_what_cannot_be_shared_out() -> None:
         poptorch.inferenceModel(torch.nn.Linear(1, 1), made)
 
 
-class Counting(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+class Counting(torch.utils.data.IterableDataset):
     def __iter__(self) -> Any:
         worker = torch.utils.data.get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
@@ -224,7 +224,7 @@ def test_no_thread_stays_behind() -> None:
 
 
 def test_errors_of_the_data_set_reach_the_program() -> None:
-    class Failing(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    class Failing(torch.utils.data.Dataset):
         def __len__(self) -> int:
             return 24
 
@@ -241,7 +241,7 @@ def test_errors_of_the_data_set_reach_the_program() -> None:
 
 
 def test_a_data_set_that_cannot_begin_is_told_when_the_accessor_is_made() -> None:
-    class Broken(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    class Broken(torch.utils.data.Dataset):
         def __len__(self) -> int:
             return 24
 
@@ -307,14 +307,14 @@ def test_rebatch_keeps_structure_and_order() -> None:
         ({"mode": Async, "async_options": {"buffer_size": 0}}, "buffer_size: 0"),
     ],
 )
-def test_wrong_arguments(arguments, message) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_arguments(arguments, message) -> None:
     with pytest.raises(AssertionError, match=message):
         poptorch.DataLoader(options(), dataset(), **arguments)
     with pytest.raises(AssertionError, match="expected poptorch.Options"):
-        poptorch.DataLoader({}, dataset())  # type: ignore[arg-type]
+        poptorch.DataLoader({}, dataset())
 
 
-def test_the_tutorials_loaders(data_folder, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_tutorials_loaders(data_folder, monkeypatch) -> None:
     monkeypatch.setenv("IPUPERF_DATA", str(data_folder))
     from ipuperf.datasets.standin_mnist import MNIST
     from ipuperf.datasets.standin_transforms import Compose, Normalize, ToTensor

@@ -30,7 +30,7 @@ def fresh(name: str) -> Any:
     spec = importlib.util.find_spec(name)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    spec.loader.exec_module(module)
     return module
 
 

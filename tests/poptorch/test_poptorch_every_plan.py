@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import ipuperf.poptorch as poptorch  # noqa: E402
 from ipuperf.pipelines import Activation  # noqa: E402
-from ipuperf.poptorch.executor import compilation  # noqa: E402
+from ipuperf.poptorch.executor import compilation, timetables  # noqa: E402
 
 OFF = "poptorch.TensorLocationSettings().useOnChipStorage(False)"
 SHARDED = "setExecutionStrategy(poptorch.ShardedExecution('a'))"
@@ -113,7 +113,7 @@ def test_what_options_ask_for(name: str, golden: Golden) -> None:
     add("places", lambda: compilation._offload(options(text)))
     add("period", lambda: compilation._check_period(options(text)))
     for count in (1, 3):
-        add(f"recomputes with {count}", lambda n=count: compilation._recomputes_in_pipeline(options(text), [0] * n))
+        add(f"recomputes with {count}", lambda n=count: timetables.recomputes_in_pipeline(options(text), [0] * n))
     golden([" ".join(each) for each in found])
 
 
@@ -121,6 +121,6 @@ def test_turns_within_a_phase() -> None:
     """After what a stage uses and, on its IPU, after the stages before it; other phases do not count."""
     for name, turns in {"one": [0], "two": [0, 0], "on two IPUs": [0, 1, 0], "side by side": [0, 0, 1]}.items():
         parts, phases = STAGES[name]
-        assert compilation._turns(parts, phases) == turns
+        assert timetables._turns(parts, phases) == turns
     parts = [stage(0, 0), stage(1, 0), stage(2, 0), stage(3, 1, 1)]
-    assert compilation._turns(parts, [0, 0, 0, 0]) == [0, 1, 2, 2]
+    assert timetables._turns(parts, [0, 0, 0, 0]) == [0, 1, 2, 2]

@@ -11,7 +11,7 @@ from ipuperf.poptorch.blocks import record_blocks  # noqa: E402
 
 
 @pytest.mark.parametrize(("reduction", "share"), [("sum", 1.0), ("mean", 0.25), ("none", 1.0)])
-def test_identity_loss(reduction, share) -> None:  # type: ignore[no-untyped-def]
+def test_identity_loss(reduction, share) -> None:
     x = torch.arange(4.0, requires_grad=True)
     loss = poptorch.identity_loss(x, reduction)
     expected = {"sum": x.sum(), "mean": x.mean(), "none": x}[reduction]
@@ -30,7 +30,7 @@ def test_identities_pass_values_and_gradients() -> None:
     assert torch.equal(x.grad, torch.full((2, 4), 3.0))
 
 
-def test_print(capsys) -> None:  # type: ignore[no-untyped-def]
+def test_print(capsys) -> None:
     x = torch.ones(2, requires_grad=True)
     poptorch.ipu_print_tensor(x, "here").sum().backward()
     printed = capsys.readouterr().out
@@ -67,7 +67,7 @@ def test_loops_and_conditions() -> None:
     with pytest.raises(poptorch.Error, match="they have to be equal"):
         poptorch.for_loop(1, lambda x: (x, x), start)
     with pytest.raises(ValueError, match="number 1 is a int"):
-        poptorch.for_loop(1, lambda x: x, [start[0], 2])  # type: ignore[list-item]
+        poptorch.for_loop(1, lambda x: x, [start[0], 2])
     arguments = (lambda x: x + 1, start, lambda x: x - 1, start)
     assert poptorch.cond(torch.tensor(False), *arguments)[0].item() == 0
     for call in (lambda: poptorch.cond(torch.tensor(True), *arguments), lambda: poptorch.for_loop(1, abs, start)):
@@ -97,7 +97,7 @@ def test_dynamic_indices() -> None:
         9,
     ]
     with pytest.raises(poptorch.Error, match="Size must be an integer"):
-        poptorch.dynamic_slice(x, 0, torch.tensor([2]), 1.5, 1)  # type: ignore[arg-type]
+        poptorch.dynamic_slice(x, 0, torch.tensor([2]), 1.5, 1)
     with pytest.raises(poptorch.Error, match="the slice is empty"):
         poptorch.dynamic_slice(x, 0, torch.tensor([2]), 0, 1)
     with pytest.raises(poptorch.Error, match="ends before its start"):
@@ -112,7 +112,7 @@ def test_dynamic_indices() -> None:
 
 def test_marks_stay_in_an_exported_program() -> None:
     class Model(torch.nn.Module):
-        def forward(self, x):  # type: ignore[no-untyped-def]
+        def forward(self, x):
             x = poptorch.set_available_memory(x @ x, 0.3)
             x = poptorch.serializedMatMul(x, x, poptorch.MatMulSerializationMode.ReducingDim, 2)
             return poptorch.identity_loss(poptorch.recomputationCheckpoint(poptorch.nop(x)), "mean")
@@ -143,12 +143,12 @@ def test_marks_stay_in_an_exported_program() -> None:
         (lambda: poptorch.nop(3), "nop must take a torch.tensor argument"),
     ],
 )
-def test_what_is_not_here_says_so(call, message) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_not_here_says_so(call, message) -> None:
     with pytest.raises(poptorch.Error, match=message):
         call()
 
 
-def test_print_within_a_model(capsys) -> None:  # type: ignore[no-untyped-def]
+def test_print_within_a_model(capsys) -> None:
     class Printing(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()

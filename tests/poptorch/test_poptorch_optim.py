@@ -18,11 +18,11 @@ from ipuperf.poptorch.optimisers.classes import optimiser_description  # noqa: E
 optim = poptorch.optim
 
 
-def parameter(seed: int = 0):  # type: ignore[no-untyped-def]
+def parameter(seed: int = 0):
     return torch.nn.Parameter(torch.from_numpy(np.random.default_rng(seed).normal(size=(3, 4)).astype(np.float32)))
 
 
-def train(optimiser, weight, steps: int = 5):  # type: ignore[no-untyped-def]
+def train(optimiser, weight, steps: int = 5):
     for number in range(steps):
         optimiser.zero_grad()
         (weight**2 * (number + 1)).sum().backward()
@@ -39,7 +39,7 @@ def train(optimiser, weight, steps: int = 5):  # type: ignore[no-untyped-def]
         (optim.RMSprop, torch.optim.RMSprop, {"lr": 0.01, "alpha": 0.8, "centered": True}),
     ],
 )
-def test_native_steps_are_pytorchs(ours, native, arguments) -> None:  # type: ignore[no-untyped-def]
+def test_native_steps_are_pytorchs(ours, native, arguments) -> None:
     mine, theirs = parameter(), parameter()
     np.testing.assert_array_equal(
         train(ours([mine], loss_scaling=128.0, **arguments), mine), train(native([theirs], **arguments), theirs)
@@ -47,7 +47,7 @@ def test_native_steps_are_pytorchs(ours, native, arguments) -> None:  # type: ig
 
 
 @pytest.mark.parametrize("bias_correction", [True, False])
-def test_lamb_against_numpy(bias_correction) -> None:  # type: ignore[no-untyped-def]
+def test_lamb_against_numpy(bias_correction) -> None:
     weight = parameter()
     w = weight.detach().numpy().astype(np.float64).copy()
     m, v = np.zeros_like(w), np.zeros_like(w)
@@ -76,7 +76,7 @@ def test_defaults_are_upstreams() -> None:
     assert lamb.bias_correction
 
 
-def test_velocity_scaling_without_combined_accumulator_is_told(caplog) -> None:  # type: ignore[no-untyped-def]
+def test_velocity_scaling_without_combined_accumulator_is_told(caplog) -> None:
     optim.SGD([parameter()], lr=0.1, velocity_scaling=2.0)
     assert "velocity_scaling is without effect" in caplog.text
 
@@ -148,7 +148,7 @@ def test_description_of_each_kind() -> None:
         (torch.optim.RMSprop, "rmsprop"),
     ],
 )
-def test_native_optimisers_are_accepted(native, kind) -> None:  # type: ignore[no-untyped-def]
+def test_native_optimisers_are_accepted(native, kind) -> None:
     made = native([parameter()], lr=0.1)
     made.step()  # PyTorch wraps step() of the class
     spec = optimiser_description(made)
@@ -160,7 +160,7 @@ def test_others_are_refused_by_name() -> None:
         optimiser_description(torch.optim.Adagrad([parameter()]))
 
     class Odd(torch.optim.SGD):
-        def step(self, closure=None):  # type: ignore[no-untyped-def, override]
+        def step(self, closure=None):
             return None
 
     class Plain(torch.optim.SGD):
@@ -189,6 +189,6 @@ def test_others_are_refused_by_name() -> None:
         ),
     ],
 )
-def test_what_upstream_refuses(make, kind, message) -> None:  # type: ignore[no-untyped-def]
+def test_what_upstream_refuses(make, kind, message) -> None:
     with pytest.raises(kind, match=message):
         optimiser_description(make([parameter()]))

@@ -109,7 +109,7 @@ def test_setters_return_the_options_and_values_are_attributes() -> None:
         (lambda o: o.no_such_option, AttributeError, "Invalid option no_such_option"),
     ],
 )
-def test_wrong_arguments(call, kind, message) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_arguments(call, kind, message) -> None:
     with pytest.raises(kind, match=message):
         call(poptorch.Options())
 
@@ -134,7 +134,7 @@ def test_wrong_arguments(call, kind, message) -> None:  # type: ignore[no-untype
         (lambda o: o._execution_strategy.stage([]), r"Unknown block \[\]"),
     ],
 )
-def test_arguments_of_another_kind(call, message) -> None:  # type: ignore[no-untyped-def]
+def test_arguments_of_another_kind(call, message) -> None:
     with pytest.raises(AssertionError, match=message):
         call(poptorch.Options())
 
@@ -154,7 +154,7 @@ def test_a_variable_of_the_environment_that_is_no_number(monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_unsupported_options_raise_where_they_are_set(call, named) -> None:  # type: ignore[no-untyped-def]
+def test_unsupported_options_raise_where_they_are_set(call, named) -> None:
     with pytest.raises(poptorch.UnsupportedError, match=named):
         call(poptorch.Options())
 
@@ -272,7 +272,7 @@ def test_random_seed_seeds_pytorch() -> None:
     assert torch.equal(first, torch.rand(2))
 
 
-def test_load_from_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_load_from_file(tmp_path) -> None:
     file = tmp_path / "options.txt"
     file.write_text(
         "# options\n\ndeviceIterations(4)\nTraining.gradientAccumulation(8)\n"
@@ -289,7 +289,7 @@ def test_load_from_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("line", ["deviceIterations 4", "noSuch(1)", "__import__('os')", "logDir(open('x'))", "x.y"])
-def test_load_from_file_names_the_bad_line(tmp_path, line) -> None:  # type: ignore[no-untyped-def]
+def test_load_from_file_names_the_bad_line(tmp_path, line) -> None:
     file = tmp_path / "options.txt"
     file.write_text(f"deviceIterations(2)\n{line}\n")
     with pytest.raises(ConfigFileError, match="line 2"):
@@ -325,7 +325,7 @@ def test_compile_hooks_are_called_until_removed() -> None:
     assert RUN.of(CompileHooks) is not hooks
     assert seen == ["pre", "post"]
     with pytest.raises(RuntimeError, match="Pre-compile hook must be callable"):
-        poptorch.registerPreCompileHook(3)  # type: ignore[arg-type]
+        poptorch.registerPreCompileHook(3)
 
 
 def test_questions_about_the_machine() -> None:

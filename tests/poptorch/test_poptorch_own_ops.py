@@ -87,9 +87,9 @@ def test_several_results_types_and_structures() -> None:
 
 def test_mistakes_with_functions() -> None:
     with pytest.raises(poptorch.Error, match="3 given, expected a function or a module"):
-        poptorch.CPU(3, "three")  # type: ignore[arg-type]
+        poptorch.CPU(3, "three")
     with pytest.raises(poptorch.Error, match="ID 3 given, expected a name"):
-        poptorch.CPU(print, 3)  # type: ignore[arg-type]
+        poptorch.CPU(print, 3)
 
     class Model(torch.nn.Module):
         def __init__(self, function: Any, given: Any = None) -> None:
@@ -199,7 +199,7 @@ def test_a_registered_op_trains(attributes: Any) -> None:
 def test_mistakes_with_ops() -> None:
     custom_ops.register("Snake", "custom.ops", 1, Snake)
     with pytest.raises(TypeError, match="is no subclass of CustomOp"):
-        custom_ops.register("Snake", "custom.ops", 1, dict)  # type: ignore[arg-type]
+        custom_ops.register("Snake", "custom.ops", 1, dict)
     with pytest.raises(poptorch.UnsupportedError, match=r"custom_op \(Worm\).*see docs/adding-a-custom-op.md"):
         poptorch.trainingModel(Snakes("Worm"), options())(X)
     with pytest.raises(poptorch.UnsupportedError, match="runs in a program only"):

@@ -347,7 +347,7 @@ def test_a_model_without_anything_to_train_runs_forward(ipus: int) -> None:
             self.requires_grad_(False)
             self.norm.eval()
 
-        def forward(self, x, y):  # type: ignore[no-untyped-def]
+        def forward(self, x, y):
             with poptorch.Block("first", ipu_id=0):
                 x = self.first(x)
             with poptorch.Block("last", ipu_id=ipus - 1):

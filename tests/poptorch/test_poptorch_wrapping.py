@@ -48,7 +48,7 @@ def trained(copies: list[int] | None = None) -> tuple[Normed, poptorch.PoplarExe
             copies.append(1)
         really()
 
-    model.copyWeightsToHost = counted  # type: ignore[method-assign]
+    model.copyWeightsToHost = counted
     for _ in range(2):
         model(X)
     return module, model
@@ -178,7 +178,7 @@ def test_unwrapping_for_a_while() -> None:
         poptorch.trainingModel(module)
     _impl.rewrapModelIfNecessary(nn.Linear(1, 1))
     with pytest.raises(poptorch.Error, match="expected torch.nn.Module"):
-        _impl.unwrapModelIfNecessary(3)  # type: ignore[arg-type]
+        _impl.unwrapModelIfNecessary(3)
 
 
 def test_detaching_brings_the_weights() -> None:

@@ -201,7 +201,7 @@ def test_graphs_are_taken_apart_and_made_anew(make: Any) -> None:
     assert all(a is b for a, b in zip(parser.yieldTensors(again), tensors, strict=True))
     assert getattr(again, "num_graphs", 1) == getattr(structure, "num_graphs", 1)
     with pytest.raises(ValueError, match="Unsupported data type"):
-        list(parser.yieldTensors("graph"))  # type: ignore[arg-type]
+        list(parser.yieldTensors("graph"))
 
 
 def test_graphs_go_into_models_and_come_out() -> None:

@@ -76,8 +76,12 @@ def test_training_with_a_loader_is_that_of_pytorch(graphs: list[Data]) -> None:
 
 def test_padding_changes_no_value_of_real_graphs(graphs: list[Data]) -> None:
     model = Classifier()
-    (batch,) = pg.FixedSizeDataLoader(graphs[:3], batch_size=6, fixed_size_options=pg.FixedSizeOptions(60, 90, 6),
-                                      fixed_size_strategy=pg.FixedSizeStrategy.StreamPack)  # fmt: skip
+    (batch,) = pg.FixedSizeDataLoader(
+        graphs[:3],
+        batch_size=6,
+        fixed_size_options=pg.FixedSizeOptions(60, 90, 6),
+        fixed_size_strategy=pg.FixedSizeStrategy.StreamPack,
+    )
     found, _ = poptorch.inferenceModel(model)(batch)
     tight = pg.FixedSizeCollater(pg.FixedSizeOptions.from_dataset(graphs[:3], 4), add_masks_to_batch=True)(graphs[:3])
     torch.testing.assert_close(found[:3], model(tight)[0][:3].detach(), rtol=1e-4, atol=1e-5)

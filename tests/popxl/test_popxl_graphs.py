@@ -193,7 +193,7 @@ def test_ipu_context_and_mixed_operands(ir: popxl.Ir) -> None:
 
 
 def test_arguments_become_inputs_in_the_order_of_the_signature(ir: popxl.Ir) -> None:
-    def fn(a, scale, *rest, b, others=(), **more):  # type: ignore[no-untyped-def]
+    def fn(a, scale, *rest, b, others=(), **more):
         assert scale == 2
         return [a * scale, rest[0], others[1], more["z"], b]
 

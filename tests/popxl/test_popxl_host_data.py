@@ -84,9 +84,9 @@ def test_what_runs_and_reads_is_checked() -> None:
     session, x, out = stream_program(popxl.float32)
     with session:
         with pytest.raises(TypeError, match="inputs are a list"):
-            session.run([np.zeros(3, np.float32)])  # type: ignore[arg-type]
+            session.run([np.zeros(3, np.float32)])
         with pytest.raises(TypeError, match="outputs are a list"):
-            session.run_with_outputs({x: np.zeros(3, np.float32)}, [out])  # type: ignore[arg-type]
+            session.run_with_outputs({x: np.zeros(3, np.float32)}, [out])
         with pytest.raises(TypeError, match="HostToDeviceStream.*is not of type Constant or Variable"):
             session.get_tensor_data(x)
 
@@ -103,15 +103,15 @@ def test_numbers_of_a_program_are_whole() -> None:
             lambda: setattr(ir, "num_io_tiles", 2.0),
             lambda: setattr(ir, "replication_factor", True),
             lambda: setattr(buffer, "entries", 2.5),
-            lambda: ir.replica_grouping(1.0),  # type: ignore[arg-type]
-            lambda: ir.replica_grouping(1, 2.0),  # type: ignore[arg-type]
-            lambda: ir.replica_grouping_from_assignments([0.0, 1.0]),  # type: ignore[list-item]
-            lambda: popxl.remote_buffer((2.5,), popxl.float32),  # type: ignore[arg-type]
-            lambda: popxl.replica_sharded_buffer((4,), popxl.float32, shard_over=2.0),  # type: ignore[arg-type]
-            lambda: popxl.h2d_stream((2.5,), popxl.float32),  # type: ignore[arg-type]
-            lambda: popxl.TensorSpec((2.5,), popxl.float32),  # type: ignore[arg-type]
-            lambda: popxl.remote_variable(np.ones(2, np.float32), buffer, 0.5),  # type: ignore[arg-type]
-            lambda: popxl.ipu(0.5),  # type: ignore[arg-type]
+            lambda: ir.replica_grouping(1.0),
+            lambda: ir.replica_grouping(1, 2.0),
+            lambda: ir.replica_grouping_from_assignments([0.0, 1.0]),
+            lambda: popxl.remote_buffer((2.5,), popxl.float32),
+            lambda: popxl.replica_sharded_buffer((4,), popxl.float32, shard_over=2.0),
+            lambda: popxl.h2d_stream((2.5,), popxl.float32),
+            lambda: popxl.TensorSpec((2.5,), popxl.float32),
+            lambda: popxl.remote_variable(np.ones(2, np.float32), buffer, 0.5),
+            lambda: popxl.ipu(0.5),
         ]
         for call in refused:
             with pytest.raises(ValueError, match="a whole number"):
@@ -124,18 +124,18 @@ def test_what_is_of_another_kind_is_named() -> None:
     """One number for several, a name for a type, and what is no grouping, buffer, graph, mapping or seed."""
     data = np.ones((2, 3), np.float32)
     with (ir := popxl.Ir()).main_graph:
-        x = popxl.variable(np.ones((1, 3, 4, 4)), dtype="float16")  # type: ignore[arg-type]
+        x = popxl.variable(np.ones((1, 3, 4, 4)), dtype="float16")
         assert x.dtype == popxl.float16
         graph = ir.create_graph(lambda t: t + 1, x)
         refused: list[tuple[Callable[[], Any], str]] = [
-            (lambda: ops.max_pool(x, 2), "max_pool: kernel_size is 2; a sequence"),  # type: ignore[arg-type]
-            (lambda: ops.conv(x, x, stride=2), "conv: stride is 2; a sequence"),  # type: ignore[arg-type]
-            (lambda: ops.transpose(x, 1), "transpose: permutation is 1; a sequence"),  # type: ignore[arg-type]
-            (lambda: popxl.h2d_stream(4, popxl.float32, "s"), "stream 's' is 4; a seq"),  # type: ignore[arg-type]
-            (lambda: popxl.variable(data, replica_grouping=5), "replica_grouping is 5"),  # type: ignore[arg-type]
-            (lambda: popxl.remote_variable(data, 5, 0, name="r"), "'r': the buffer is 5"),  # type: ignore[arg-type]
-            (lambda: ops.call(x), "which is no graph"),  # type: ignore[arg-type]
-            (lambda: ops.call(graph, inputs_dict=[x]), "inputs_dict is a list"),  # type: ignore[arg-type]
+            (lambda: ops.max_pool(x, 2), "max_pool: kernel_size is 2; a sequence"),
+            (lambda: ops.conv(x, x, stride=2), "conv: stride is 2; a sequence"),
+            (lambda: ops.transpose(x, 1), "transpose: permutation is 1; a sequence"),
+            (lambda: popxl.h2d_stream(4, popxl.float32, "s"), "stream 's' is 4; a seq"),
+            (lambda: popxl.variable(data, replica_grouping=5), "replica_grouping is 5"),
+            (lambda: popxl.remote_variable(data, 5, 0, name="r"), "'r': the buffer is 5"),
+            (lambda: ops.call(x), "which is no graph"),
+            (lambda: ops.call(graph, inputs_dict=[x]), "inputs_dict is a list"),
         ]
         for call, message in refused:
             with pytest.raises(TypeError, match=message):
@@ -143,7 +143,7 @@ def test_what_is_of_another_kind_is_named() -> None:
         with pytest.raises(IndexError, match="split of .* axis 7 is out of range for rank 4"):
             ops.split(x, 2, axis=7)
     with pytest.raises(ValueError, match="create_seeds: seed is 'a'"):
-        popxl.create_seeds("a")  # type: ignore[arg-type]
+        popxl.create_seeds("a")
 
 
 def _integral() -> list[tuple[Any, str]]:
@@ -169,7 +169,7 @@ def test_prefetch_depth_is_whole() -> None:
     session, _, _ = stream_program(popxl.float32)
     executable = session.executable
     with pytest.raises(SimulationError, match=r"prefetch_depth is 1\.5"):
-        simulate(executable.device_program, executable.machine, prefetch_depth=1.5)  # type: ignore[arg-type]
+        simulate(executable.device_program, executable.machine, prefetch_depth=1.5)
 
 
 # -- a session owns its program ----------------------------------------------------------------------------------------

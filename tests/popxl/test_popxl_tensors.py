@@ -144,7 +144,7 @@ def test_properties() -> None:
         with pytest.raises(ValueError):
             len(popxl.variable(1.0))
         with pytest.raises(TypeError):
-            iter(t)  # type: ignore[call-overload]
+            iter(t)
 
 
 def test_spec_is_a_mapping() -> None:

@@ -35,7 +35,7 @@ class Own(Scaled):
         super().__init__(**options)
         self.how = how
 
-    def build(self, x: popxl.Tensor) -> popxl.Tensor:  # type: ignore[override]
+    def build(self, x: popxl.Tensor) -> popxl.Tensor:
         y = super().build(x)
         self.aux["x"], self.aux["w"], self.aux["factor"] = x, self.w, 3
         return y

@@ -69,7 +69,7 @@ def front_ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("torchvision", "tqdm"):
         if name not in sys.modules:
             module = types.ModuleType(name)
-            module.tqdm = iter  # type: ignore[attr-defined]
+            module.tqdm = iter
             monkeypatch.setitem(sys.modules, name, module)
     install()
     yield

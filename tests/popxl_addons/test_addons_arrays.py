@@ -66,7 +66,7 @@ def test_repeated(n: int) -> None:
     assert repeat(WHOLE, n, 1).shape == (4, n, 6, 2)
     assert repeat_axis(WHOLE, n, -1).shape == (4, 6, 2 * n)
     for kind in ("contiguous", "strided"):
-        found = repeat_shard(WHOLE, n, 2, 0, kind)  # type: ignore[arg-type]
+        found = repeat_shard(WHOLE, n, 2, 0, kind)
         order = [0, 1] * n if kind == "contiguous" else [0] * n + [1] * n
         np.testing.assert_array_equal(found, np.stack([WHOLE[2 * i : 2 * i + 2] for i in order]))
 

@@ -119,7 +119,7 @@ def test_it_is_never_left_out_in_silence() -> None:
         with pytest.raises(popxl.errors.popart_exception, match="unsafe to autodiff"):
             graph.autodiff()
         with pytest.raises(ValueError, match="grad_inlining_error should be one of"):
-            Scaled(grad_inlining_error="perhaps")  # type: ignore[arg-type]
+            Scaled(grad_inlining_error="perhaps")
         with pytest.raises(ValueError, match="cannot use graph caching"):
             Scaled(cache=True)
         with pytest.raises(RuntimeError, match="within the `build_graph` method"):

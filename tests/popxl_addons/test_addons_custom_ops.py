@@ -146,7 +146,7 @@ def test_only_sums_are_differentiable_all_reduces() -> None:
         with pytest.raises(popart_exception, match="'max'.*add, mean"):
             strided.replicated_all_reduce_strided(x, "max")
         with pytest.raises(ValueError, match="median"):
-            all_reduces.replicated_all_reduce(x, "median")  # type: ignore[arg-type]
+            all_reduces.replicated_all_reduce(x, "median")
 
 
 @pytest.mark.parametrize(("replicas", "stride", "size"), GROUPS)
@@ -268,7 +268,7 @@ def test_sharded_cross_entropy_refuses_other_shapes(
             )
         t, indices = popxl.variable(np.zeros((4, 3), np.float32)), popxl.variable(np.zeros(4, np.int32))
         with pytest.raises(ValueError, match="mean, sum, none"):
-            cross_entropy_sharded_loss(t, indices, reduction="median")  # type: ignore[arg-type]
+            cross_entropy_sharded_loss(t, indices, reduction="median")
 
 
 # -- rotary embedding --------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_empty_variables_draw_nothing() -> None:
     drawn = []
     ir = popxl.Ir()
     with ir.main_graph:
-        factory = VariableFactory(lambda: drawn.append(0) or DATA, popxl.float16, "w")  # type: ignore[func-returns-value]
+        factory = VariableFactory(lambda: drawn.append(0) or DATA, popxl.float16, "w")
         seen = len(drawn)
         buffer = popxl.remote_buffer((8,), popxl.float16, 2)
         variables = [factory.create_tensor(empty=True), factory.create_remote_tensor(buffer, 1, empty=True)]

@@ -52,9 +52,9 @@ def test_the_loops_of_the_scale_are_charged() -> None:
         op = fp8_mse_scale(popxl.variable(np.ones(3, np.float32)))._ir_tensor.producer
     assert op is not None
     loops = op.work()[-1]
-    one = int(loops.cycles(np.array([1]), load_machine("pod4").chip)[0])  # type: ignore[attr-defined]
+    one = int(loops.cycles(np.array([1]), load_machine("pod4").chip)[0])
     assert one > 63 * 254 * 6 * 100
-    assert loops.low_confidence  # type: ignore[attr-defined]
+    assert loops.low_confidence
 
 
 @pytest.mark.parametrize(("metric", "scale"), [("amax", 0), ("mse", 0), ("manual_scale", 4)])

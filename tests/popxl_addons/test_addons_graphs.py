@@ -132,7 +132,7 @@ def test_a_subgraph_can_be_repeated() -> None:
     ir = popxl.Ir()
 
     def grow(x: popxl.TensorByRef) -> None:
-        ops.var_updates.accumulate_(x, popxl.constant(3.0))  # type: ignore[arg-type]
+        ops.var_updates.accumulate_(x, popxl.constant(3.0))
 
     with ir.main_graph, popxl.in_sequence():
         x = popxl.variable(np.float32(1), name="x")
@@ -150,7 +150,7 @@ def test_what_cannot_be_repeated() -> None:
     with pytest.raises(ValueError, match="its outputs"):
         repeat_graph(graph, 2)
     with pytest.raises(ValueError, match="repeat_count is 'twice'"):
-        repeat_graph(graph, "twice")  # type: ignore[arg-type]
+        repeat_graph(graph, "twice")
 
 
 # -- caching -----------------------------------------------------------------------------------------------------------

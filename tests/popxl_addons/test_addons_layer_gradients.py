@@ -68,7 +68,7 @@ def test_value_and_gradients(case: str, dtype: popxl.dtype) -> None:
         found = session.run()
     value, dx, *others = (found[stream] for stream in streams)
     np.testing.assert_allclose(value, wanted.detach().numpy(), **LIMITS[dtype])
-    np.testing.assert_allclose(dx, data.grad, **LIMITS[dtype])  # type: ignore[arg-type]
+    np.testing.assert_allclose(dx, data.grad, **LIMITS[dtype])
     for name, grad in zip(names, others, strict=True):
         expected = getattr(layer, name).grad.numpy()
         expected = expected.T if name == "weight" and case.startswith("linear") else expected.reshape(grad.shape)
@@ -92,7 +92,7 @@ def test_a_table_gathers_and_adds_up_its_gradients(indices: np.ndarray) -> None:
         session.write_variables_data(WeightsDict({variables.weight: table.detach().numpy()}))
         found = session.run()
     np.testing.assert_array_equal(found[streams[0]], table.detach().numpy()[indices])
-    np.testing.assert_allclose(found[streams[1]], table.grad, rtol=1e-5, atol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found[streams[1]], table.grad, rtol=1e-5, atol=1e-6)
 
 
 def eight_bits(values: np.ndarray, largest: float, margin: int = 0) -> np.ndarray:

@@ -146,7 +146,7 @@ def test_factories_draw_once_per_variable() -> None:
             "iterator": (np.float32(i) for i in range(2)),
         }
         facts = {k: addons.VariableFactory(v, name=k) for k, v in sources.items()}
-        values = {k: [f.create_tensor()._ir_tensor.data.item() for _ in range(2)] for k, f in facts.items()}  # type: ignore
+        values = {k: [f.create_tensor()._ir_tensor.data.item() for _ in range(2)] for k, f in facts.items()}
         assert values == {
             "function": [0, 1], "array": [7, 7], "rows": [3, 4], "list": [5, 6], "iterator": [0, 1],
         }  # fmt: skip
@@ -162,7 +162,7 @@ def test_factories_of_grouped_variables_draw_per_group() -> None:
         group = ir.replica_grouping(group_size=2)
         factory = addons.VariableFactory(lambda: np.float32(next(numbers)), replica_grouping=group)
         variable = factory.create_tensor()
-        assert variable._ir_tensor.data.tolist() == [0, 1]  # type: ignore[attr-defined]
+        assert variable._ir_tensor.data.tolist() == [0, 1]
         assert variable.shape == ()
 
 

@@ -277,11 +277,11 @@ def test_numbers_below_one(made: Any) -> None:
 
 def test_modes(made: Any) -> None:
     with pytest.raises(ValueError, match=r"Unknown 'io_mode' 'overlap'. Supported: \(compute, io, io_overlapped\)"):
-        batch_serialise(made.graph, 2, {}, {}, {}, io_mode="overlap")  # type: ignore[arg-type]
+        batch_serialise(made.graph, 2, {}, {}, {}, io_mode="overlap")
     made.ir.num_io_tiles = 0
     for mode in ("io", "io_overlapped"):
         with pytest.raises(ValueError, match="IR must have IO tiles"):
-            batch_serialise(made.graph, 2, {}, {}, {}, io_mode=mode)  # type: ignore[arg-type]
+            batch_serialise(made.graph, 2, {}, {}, {}, io_mode=mode)
     with pytest.raises(ValueError, match="IR must have IO tiles"):
         batch_serialise_non_overlapped(made.graph, 2, {}, {}, {}, use_io_tiles=True)
 
@@ -297,7 +297,7 @@ def test_what_is_no_handle(made: Any, handle: object) -> None:
 def test_rows_of_handles_are_numbers_from_0(made: Any) -> None:
     for row in (-1, 1.5):
         with pytest.raises(ValueError, match="load_handles of .*: row_offset is .*; a whole number of at least 0"):
-            batch_serialise(made.graph, 2, {made.x: RemoteHandle(made.buffer, row)}, {}, {})  # type: ignore[arg-type]
+            batch_serialise(made.graph, 2, {made.x: RemoteHandle(made.buffer, row)}, {}, {})
 
 
 def test_tensors_that_the_graph_does_not_have(made: Any) -> None:

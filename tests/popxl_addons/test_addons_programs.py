@@ -142,7 +142,7 @@ def refused_serialisation(wrong: str) -> Any:
         "handle": lambda: give(3, {x: 3}, {}, {}),
         "tuple": lambda: give(3, {x: ()}, {}, {}),
         "long tuple": lambda: give(3, {x: (buffer, 0, None, 1)}, {}, {}),
-        "buffer": lambda: give(3, {x: addons.RemoteHandle(3)}, {}, {}),  # type: ignore[arg-type]
+        "buffer": lambda: give(3, {x: addons.RemoteHandle(3)}, {}, {}),
         "row": lambda: give(3, {x: (buffer, -1)}, {}, {}),
         "stored handle": lambda: give(3, {}, {}, {y: 3}),
         "loaded tensor": lambda: give(3, {other: stream}, {}, {}),

@@ -24,7 +24,7 @@ def reduced(op: str, **groups: Any) -> tuple[np.ndarray, list[str]]:
     with ir.main_graph, popxl.in_sequence():
         stream = popxl.h2d_stream((6,), popxl.float32)
         made = {name: ir.replica_grouping(*group) for name, group in groups.items()}
-        shard = addons.reduce_replica_sharded_tensor(ops.host_load(stream), op, **made)  # type: ignore[arg-type]
+        shard = addons.reduce_replica_sharded_tensor(ops.host_load(stream), op, **made)
         out = popxl.d2h_stream(shard.shape, shard.dtype)
         ops.host_store(out, shard)
     kinds = [o.type for o in ir._ir.main_graph.ops if o.type.startswith("Repl")]

@@ -149,7 +149,7 @@ def test_formats_that_do_not_exist() -> None:
     with pytest.raises(ValueError, match="allowed: K, M, G, T, nearest3"):
         addons.format_flops_scientific(1, "P")
     with pytest.raises(ValueError, match="allowed: type, flat"):
-        addons.print_FLOPs({"TOT": 1}, "tree")  # type: ignore[arg-type]
+        addons.print_FLOPs({"TOT": 1}, "tree")
 
 
 # -- what is said of ops -----------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_printing_follows_the_environment(
     shown = texts.out + texts.err
     assert [word in shown for word in ("the x", "here")] == [level == "DEBUG", level != "WARN"]
     with ir.main_graph, pytest.raises(KeyError, match="allowed: TRACE"):
-        debugging.print_text("x", level="LOUD")  # type: ignore[arg-type]
+        debugging.print_text("x", level="LOUD")
 
 
 def test_memory_by_ipu_goes_to_products_and_convolutions() -> None:
@@ -209,9 +209,9 @@ def test_what_the_patterns_and_passes_say() -> None:
     with pytest.warns(WithoutEffectWarning, match="enable_fc_pass"):
         addons.enable_fc_pass(ir)
     with pytest.raises(KeyError, match="allowed: no_patterns"):
-        apply_pre_alias_patterns(ir, "most")  # type: ignore[arg-type]
+        apply_pre_alias_patterns(ir, "most")
     with pytest.raises(TypeError, match=r"a popxl.Ir is needed"):
-        addons.enable_fc_pass(ir.main_graph)  # type: ignore[arg-type]
+        addons.enable_fc_pass(ir.main_graph)
 
 
 @pytest.mark.parametrize("dtype", [popxl.float16, popxl.float32])

@@ -65,8 +65,11 @@ LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
     "reasons": (why, "_LISTED", report.why_text),
     "rows of a comparison": (comparison_text, "LISTED", lambda t: report.comparison_text(both(t))),
     "rows of a compared page": (compared, "SHOWN_ROWS", lambda t: compared._table(both(t), "time")),
-    "points of a compared curve": (compared, "_POINTS", lambda t: compared._path(
-        np.array([3, 9, 1, 0, 5]), 9, 6, "#123456", "2 1")),
+    "points of a compared curve": (
+        compared,
+        "_POINTS",
+        lambda t: compared._path(np.array([3, 9, 1, 0, 5]), 9, 6, "#123456", "2 1"),
+    ),
     "IPUs of compared timelines": (aligned, "MOST_IPUS", lambda t: aligned.aligned({"a": t, "b": t})),
     "ops of a page": (op_facts, "SHOWN_OPS", lambda t: on_page(t, "operations")),
     "variables of a page": (memory_facts, "SHOWN_VARIABLES", lambda t: on_page(t, "variables")),
@@ -82,7 +85,7 @@ LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
     "rows before a timeline is low": (timeline, "_MANY", lambda t: fonts(report.timeline_figure(t))),
     "labels of a timeline": (timeline, "MAX_LABELS", report.timeline_figure),
     "steps drawn at once": (timeline, "_AT_ONCE", report.timeline_figure),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -101,8 +104,10 @@ def test_more_than_is_listed(name: str, rich: Trace, golden: Golden) -> None:
 
 def shown(trace: Trace, most: int) -> list[Any]:
     found = excerpt.Excerpt.default(trace, most)
-    tracked = [(t.name, t.start.tolist(), t.dur.tolist(), [t.describe(key) for key in t.key.tolist()])
-               for t in excerpt.repeat_tracks(found)]  # fmt: skip
+    tracked = [
+        (t.name, t.start.tolist(), t.dur.tolist(), [t.describe(key) for key in t.key.tolist()])
+        for t in excerpt.repeat_tracks(found)
+    ]
     return [found.window, found.replicas, found.sentence(), found.repeats, tracked, found.shown.rows("instances")]
 
 
@@ -129,11 +134,13 @@ EDGES: Mapping[str, Callable[[Trace, int, Path], Any]] = {
     "followable": lambda t, n, _: _patched(step_time, "MOST_SLICES", n, lambda: step_time.followable(t)),
     "timeline": lambda t, n, _: _patched(timeline, "MOST_EXPANDED", n, lambda: report.timeline_figure(t)),
     "pipeline": lambda t, n, _: _patched(pipeline, "_MOST_SLICES", n, lambda: pipeline.shown_window(t, 40)),
-    "chrome": lambda t, n, p: _patched(chrome_json, "MAX_SLICES", n, lambda: exported(
-        t, chrome_json, report.to_chrome_json, p)),
-    "perfetto": lambda t, n, p: _patched(perfetto, "MAX_SLICES", n, lambda: exported(
-        t, perfetto, report.to_perfetto, p)),
-}  # fmt: skip
+    "chrome": lambda t, n, p: _patched(
+        chrome_json, "MAX_SLICES", n, lambda: exported(t, chrome_json, report.to_chrome_json, p)
+    ),
+    "perfetto": lambda t, n, p: _patched(
+        perfetto, "MAX_SLICES", n, lambda: exported(t, perfetto, report.to_perfetto, p)
+    ),
+}
 
 
 def _patched(module: ModuleType, name: str, value: int, act: Callable[[], Any]) -> Any:

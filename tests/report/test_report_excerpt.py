@@ -64,8 +64,11 @@ def test_a_long_run_is_shown_in_part_and_says_so(traces, tmp_path):
         f"x {repeat.trips:,}, period {repeat.period:,} cycles, from cycle {repeat.start:,} to {repeat.end:,}"
     ]
     assert marks[1]["args"] == {
-        "trips": repeat.trips, "period_cycles": repeat.period, "start": repeat.start, "end": repeat.end,
-    }  # fmt: skip
+        "trips": repeat.trips,
+        "period_cycles": repeat.period,
+        "start": repeat.start,
+        "end": repeat.end,
+    }
 
 
 def test_the_slices_shown_are_those_of_the_first_replica(traces, tmp_path):

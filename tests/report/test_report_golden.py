@@ -106,8 +106,10 @@ def written(name: str, trace: Trace, folder: Path) -> str:
 
 def index(trace: Trace, folder: Path) -> Any:
     """The index alone, and what the folder would hold."""
-    views = [report_folder.View(v.name, v.holds, lambda t, p: p.write_text(""), v.needs, v.remark, v.of)
-             for v in report_folder.VIEWS]  # fmt: skip
+    views = [
+        report_folder.View(v.name, v.holds, lambda t, p: p.write_text(""), v.needs, v.remark, v.of)
+        for v in report_folder.VIEWS
+    ]
     with mock.patch.object(report_folder, "VIEWS", views):
         names = [path.name for path in report.write_report(trace, folder / "report")]
     return [*names, *(folder / "report" / "index.md").read_text().splitlines()]
@@ -125,8 +127,10 @@ def chrome(trace: Trace, folder: Path, **options: Any) -> list[str]:
     for event in json.loads((folder / "x.json").read_text())["traceEvents"]:
         key = (event["ph"], event.get("cat", ""), *map(str, event.get("args", {})))
         kinds.setdefault(key, []).append(json.dumps(event))
-    return [f"{len(said)} events, check {zlib.crc32(chr(10).join(said).encode()):08x}, the last {said[-1]}"
-            for said in kinds.values()]  # fmt: skip
+    return [
+        f"{len(said)} events, check {zlib.crc32(chr(10).join(said).encode()):08x}, the last {said[-1]}"
+        for said in kinds.values()
+    ]
 
 
 def excerpt(trace: Trace, folder: Path) -> Any:
@@ -154,12 +158,15 @@ def timed(trace: Trace, _: Path) -> Any:
     path = report.critical_path(trace)
     return {
         "step": {"parts": report.step_time(trace).parts, "bound": str(report.step_time(trace).bound)},
-        "breakdown": report.breakdown(trace), "cycles": report.breakdown_cycles(trace),
-        "waits": waits.table(), "by ipu": {str(k): v for k, v in waits.by_ipu().items()},
-        "path": report.path_cycles(trace, path), "arrows": [str(arrow) for arrow in arrows(trace, None)],
+        "breakdown": report.breakdown(trace),
+        "cycles": report.breakdown_cycles(trace),
+        "waits": waits.table(),
+        "by ipu": {str(k): v for k, v in waits.by_ipu().items()},
+        "path": report.path_cycles(trace, path),
+        "arrows": [str(arrow) for arrow in arrows(trace, None)],
         "arrows inside": [str(arrow) for arrow in arrows(trace, part(trace))],
         "work": instance_work(trace),
-    }  # fmt: skip
+    }
 
 
 def live(trace: Trace, _: Path) -> Any:
@@ -220,8 +227,9 @@ TOGETHER: Mapping[str, Callable[[Mapping[str, Trace]], Any]] = {
     "timelines-figure": report.timelines_figure,
     "aligned": aligned,
     "liveness-figure": lambda traces: report.liveness_figure(
-        {name: trace for name, trace in traces.items() if trace.columns("liveness")["ipu"].size}),
-}  # fmt: skip
+        {name: trace for name, trace in traces.items() if trace.columns("liveness")["ipu"].size}
+    ),
+}
 
 
 @pytest.mark.parametrize("view", TOGETHER)

@@ -363,8 +363,10 @@ class TestBrowser:
         assert int(data(shown, "operations-note")["cycles"]) == mine["cycles"].sum()
         assert int(data(shown, "operations-note")["rows"]) == len(mine)
         for column in ("layer", "type", "line", "phase", "ipu"):
-            shown.run(f"(s => {{ s.value = '{column}'; s.dispatchEvent(new Event('change')); }})"
-                      "(document.getElementById('operations-group'))")  # fmt: skip
+            shown.run(
+                f"(s => {{ s.value = '{column}'; s.dispatchEvent(new Event('change')); }})"
+                "(document.getElementById('operations-group'))"
+            )
             cells = shown.run(
                 "[...document.querySelectorAll('#operations-table tbody tr')].map(r => r.cells[2].textContent)"
             )

@@ -26,23 +26,17 @@ OPS = (
 NUMBERS = {name: number for number, (name, *_) in enumerate(OPS)}
 NUMBERS["again"] = len(OPS) - 1
 #: one weight update on IPU 0 and IPU 1: (op, kind, cycles)
-FIRST = (
-    ("load", "host_mid", 40), ("layer", "exchange", 10), ("layer", "compute", 90), ("stash", "compute", 20),
-    ("take", "compute", 5), ("layer", "exchange", 10), ("layer", "compute", 90), ("grad", "compute", 150),
-    ("accumulate", "sync", 3), ("accumulate", "compute", 7), ("", "sync_external", 35), ("", "link", 15),
-    ("", "remote_load", 11), ("adam", "compute", 14),
-)  # fmt: skip
-SECOND = (
-    ("load", "host_end", 40), ("", "sync_external", 60), ("layer", "compute", 120), ("keep", "compute", 4),
-    ("grad", "compute", 236), ("", "link", 15), ("adam", "compute", 25),
-)  # fmt: skip
+FIRST = (("load", "host_mid", 40), ("layer", "exchange", 10), ("layer", "compute", 90), ("stash", "compute", 20))
+FIRST += (("take", "compute", 5), ("layer", "exchange", 10), ("layer", "compute", 90), ("grad", "compute", 150))
+FIRST += (("accumulate", "sync", 3), ("accumulate", "compute", 7), ("", "sync_external", 35), ("", "link", 15))
+FIRST += (("", "remote_load", 11), ("adam", "compute", 14))
+SECOND = (("load", "host_end", 40), ("", "sync_external", 60), ("layer", "compute", 120), ("keep", "compute", 4))
+SECOND += (("grad", "compute", 236), ("", "link", 15), ("adam", "compute", 25))
 LENGTH = 500
 #: an IPU that computes stretches of the forward again in the midst of its backward
-MIXED = (
-    ("layer", "compute", 100), ("", "sync_external", 20), ("again", "exchange", 5), ("again", "compute", 45),
-    ("grad", "compute", 110), ("again", "sync", 2), ("again", "compute", 48), ("grad", "compute", 120),
-    ("accumulate", "compute", 20), ("adam", "compute", 30),
-)  # fmt: skip
+MIXED = (("layer", "compute", 100), ("", "sync_external", 20), ("again", "exchange", 5), ("again", "compute", 45))
+MIXED += (("grad", "compute", 110), ("again", "sync", 2), ("again", "compute", 48), ("grad", "compute", 120))
+MIXED += (("accumulate", "compute", 20), ("adam", "compute", 30))
 
 
 def handmade(synthetic, updates: int, begin: int = 100, work=(FIRST, SECOND)):

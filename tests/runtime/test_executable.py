@@ -164,10 +164,9 @@ def test_options_reach_the_simulation() -> None:
 
 
 def test_options_are_kept() -> None:
-    options = {
-        "name": "n", "sync_pattern": "full", "prefetch_depth": 2, "outlining": 0.5, "front_end": False, "again": True,
-        "callback_threads": 2, "kept_in": "folder", "floating_point_exceptions": True, "report_name": "training",
-    }  # fmt: skip
+    options = {"name": "n", "sync_pattern": "full", "prefetch_depth": 2, "outlining": 0.5, "front_end": False}
+    options |= {"again": True, "callback_threads": 2, "kept_in": "folder", "floating_point_exceptions": True}
+    options |= {"report_name": "training"}
     made = executable(**options)
     values = {**values_of(made), "name": made.name, "report_name": made.report_name}
     assert {name: values[name] for name in options} == options
@@ -184,7 +183,7 @@ def test_seconds_of_a_copy_are_worked_out_once_for_each_choice(monkeypatch: pyte
     monkeypatch.setattr(module, "weight_copy_cycles", lambda *given: asked.append(given[:2]) or copies(*given))
     variables = made.ir.variables()
     for direction, only in (("h2d", None), ("h2d", variables), ("d2h", None), ("h2d", []), ("d2h", None)):
-        made.weight_copy_seconds(direction, only)  # type: ignore[arg-type]
+        made.weight_copy_seconds(direction, only)
     assert asked == [(tuple(variables), "h2d"), (tuple(variables), "d2h"), ((), "h2d")]
 
 

@@ -78,7 +78,7 @@ def test_the_import_forms_of_the_tutorials() -> None:
     assert names["LOADED"]
     for name in ("fakexl", "fakexl.ops", "fakexl.transforms.autodiff", "fakexl_addons.rts"):
         assert sys.modules[name] is sys.modules[f"realpkg.{name}"]
-        assert sys.modules[name].__spec__.name == f"realpkg.{name}"  # type: ignore[union-attr]
+        assert sys.modules[name].__spec__.name == f"realpkg.{name}"
     assert names["fakexl"].ops.binary.add(1, 2) == 3
 
 

@@ -118,12 +118,10 @@ def test_notebooks(name: str, golden: Golden) -> None:
     golden({"says": answer(lambda: notebook_sources(Path("n.ipynb"), content))})
 
 
-MAGICS = [
-    "%time x = 1", "%time  x = 1\n", "%time", "%timeit x", "  %time x", "!ls\nx = 1", "x?\ny", "%%time\nx = 1",
-    "\n%%time a b\nx\n", "%%bash\nls", "%%capture out\n!ls\nx", "%%prun\nx", "%%writefile a\nx",
-    "x = !ls", "/f 1", ",f 1", ";f 1",
-    "%a \\\n b\nx",    "if 1:\n    !ls\n    %time y = 2", ">>> x = 1\n... y", "In [1]: x = 1", "x = (", "def f(:\n%a",
-]  # fmt: skip
+MAGICS = ["%time x = 1", "%time  x = 1\n", "%time", "%timeit x", "  %time x", "!ls\nx = 1", "x?\ny", "%%time\nx = 1"]
+MAGICS += ["\n%%time a b\nx\n", "%%bash\nls", "%%capture out\n!ls\nx", "%%prun\nx", "%%writefile a\nx", "x = !ls"]
+MAGICS += ["/f 1", ",f 1", ";f 1", "%a \\\n b\nx", "if 1:\n    !ls\n    %time y = 2", ">>> x = 1\n... y"]
+MAGICS += ["In [1]: x = 1", "x = (", "def f(:\n%a"]
 
 
 @pytest.mark.parametrize("cell", MAGICS)

@@ -34,7 +34,7 @@ def failing(way: str, error: BaseException) -> BaseException:
     for number, letter in reversed(list(enumerate(way, start=1))):
         scope = {"inner": act}
         exec(compile("\n" * number + "def outer(): inner()", FILES[letter], "exec"), scope)
-        act = scope["outer"]  # type: ignore[assignment]
+        act = scope["outer"]
     try:
         act()
     except BaseException as caught:
@@ -96,9 +96,9 @@ def test_causes_and_parts_are_shortened_too() -> None:
     first.__cause__, second.__context__ = second, third
     third.__cause__ = first  # a circle
     group = failing("pi", IrError("whole"))
-    group.exceptions = (first, failing("pipi", IrError("part")))  # type: ignore[attr-defined]
+    group.exceptions = (first, failing("pipi", IrError("part")))
     shorten(group)
-    assert [shown(e) for e in (group, first, second, third, group.exceptions[1])] == ["p", "pp", "pp", "pp", "pp"]  # type: ignore[attr-defined]
+    assert [shown(e) for e in (group, first, second, third, group.exceptions[1])] == ["p", "pp", "pp", "pp", "pp"]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_line_that_called_ipuperf(way: str, line: int) -> None:
 
 def test_what_is_about_the_program() -> None:
     graphed = ValueError()
-    graphed.ag_error_metadata = None  # type: ignore[attr-defined]
+    graphed.ag_error_metadata = None
     assert [is_about_the_program(e) for e in (IrError(), graphed, ValueError())] == [True, True, False]
 
 

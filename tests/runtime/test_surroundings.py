@@ -119,7 +119,7 @@ def test_the_real_package_for_a_while(package: Path) -> None:
 
 def test_versions_of_packages_that_ours_stand_for(package: Path, monkeypatch: Any) -> None:
     module = ModuleType("with_version")
-    module.__version__ = "3.4"  # type: ignore[attr-defined]
+    module.__version__ = "3.4"
     monkeypatch.setitem(sys.modules, "with_version", module)
     install.install({"realone": "with_version", "notthere": "types"}, force=True)
     assert importlib.metadata.version("realone") == "3.4"
@@ -182,9 +182,9 @@ def test_optimizers_name_the_earlier_classes_and_the_later_again(monkeypatch: An
     monkeypatch.setattr(keras_names, "_later", {})
     for _ in range(2):  # the second time nothing new is kept
         keras_names.name_earlier()
-        assert (module.SGD, module.AdamW, hasattr(module, "VERSION")) == (Sgd, Later, False)  # type: ignore[attr-defined]
+        assert (module.SGD, module.AdamW, hasattr(module, "VERSION")) == (Sgd, Later, False)
     keras_names.name_later()
-    assert (module.SGD, module.AdamW, keras_names._later) == (Later, Later, {})  # type: ignore[attr-defined]
+    assert (module.SGD, module.AdamW, keras_names._later) == (Later, Later, {})
     assert keras_names.optimizers_spec("keras.optimizers", None) is None
 
 
@@ -209,7 +209,7 @@ def test_keras_stands_for_tensorflows_copy_and_gives_it_back(monkeypatch: Any) -
     sys.modules[f"{keras_names.PRIVATE}.a"] = ModuleType("ours")
     keras_names.leave_private()
     assert (sys.modules[keras_names.PRIVATE], sys.modules[f"{keras_names.PRIVATE}.a"]) == (copy, part)
-    assert around.keras is copy  # type: ignore[attr-defined]
+    assert around.keras is copy
     assert not keras_names._private
 
 
@@ -284,7 +284,7 @@ def test_what_a_process_keeps() -> None:
     with context.fresh(dict) as other:
         assert context.of(dict) is other is not one
     assert context.of(dict) is one
-    context.clocks.append("clock")  # type: ignore[arg-type]
+    context.clocks.append("clock")
     with pytest.raises(KeyError), context.afresh():  # noqa: PT012
         assert (context.of(dict) is one, context.clocks) == (False, [])
         raise KeyError
@@ -355,7 +355,7 @@ def test_a_process_without_a_main_module(monkeypatch: Any) -> None:
     with script._process_state(["p.py", "a"], "/programs", ModuleType("main")):
         assert (sys.argv, sys.path[0], sys.modules["__main__"].__name__) == (["p.py", "a"], "/programs", "main")
         sys.path.append("/more")
-        sys.excepthook = print  # type: ignore[assignment]
+        sys.excepthook = print
     assert (sys.argv, sys.path) == before
     assert "__main__" not in sys.modules
     assert sys.excepthook is sys.__excepthook__

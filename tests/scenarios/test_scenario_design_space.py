@@ -13,11 +13,9 @@ from ipuperf.scenarios import design_space
 from ipuperf.validation.cases import unmeasured_case
 from ipuperf.validation.programs import program_of
 
-ENCODER = {
-    "model": "encoder", "mode": "training", "precision": "f16.16", "optimiser": "sgd", "io": "streams",
-    "micro_batch": 1, "accumulation": 4, "replicas": 2,
-    "config": {"stages": 2, "layers": 2, "hidden": 128, "heads": 2, "sequence": 64, "feed_forward": 512},
-}  # fmt: skip
+ENCODER = {"model": "encoder", "mode": "training", "precision": "f16.16", "optimiser": "sgd", "io": "streams"}
+ENCODER |= {"micro_batch": 1, "accumulation": 4, "replicas": 2}
+ENCODER |= {"config": {"stages": 2, "layers": 2, "hidden": 128, "heads": 2, "sequence": 64, "feed_forward": 512}}
 FIGURES = ("chip.exchange_rate", "chip.clock", "chip.tiles", "chip.bytes_per_tile", "ipu_machine.link_bandwidth")
 
 

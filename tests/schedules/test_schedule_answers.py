@@ -12,12 +12,9 @@ from rows import Golden
 from ipuperf import schedules
 from ipuperf.schedules import SCHEDULES, Liveness, RecomputationMode, assembly, checks, legality, timetable
 
-NAMES = {
-    **{name: getattr(schedules, name) for name in schedules.__all__},
-    **vars(assembly), **vars(checks), **vars(legality), **vars(timetable),
-    "MODES": RecomputationMode, "L": Liveness, "I": {"inference": True},
-    "cells": lambda *at: [(s, r, timetable.Cell(*c)) for s, r, *c in at],
-}  # fmt: skip
+NAMES = {**{name: getattr(schedules, name) for name in schedules.__all__}, **vars(assembly), **vars(checks)}
+NAMES |= {**vars(legality), **vars(timetable), "MODES": RecomputationMode, "L": Liveness, "I": {"inference": True}}
+NAMES |= {"cells": lambda *at: [(s, r, timetable.Cell(*c)) for s, r, *c in at]}
 
 
 def told(table: Any) -> tuple[object, ...]:
@@ -30,8 +27,8 @@ def told(table: Any) -> tuple[object, ...]:
 NAMES["told"] = told
 
 COUNTS = [(1, 1), (1, 2), (2, 4), (2, 5), (3, 4), (3, 5), (3, 6), (3, 8), (3, 12), (4, 8), (4, 12)]
-INFERRING = ("grouped", "interleaved", "sequential", "popart_pipeline", "sharded", "grouped_overlapped",
-             "phased_serial", "phased_parallel")  # fmt: skip
+INFERRING = ("grouped", "interleaved", "sequential", "popart_pipeline", "sharded", "grouped_overlapped")
+INFERRING += ("phased_serial", "phased_parallel")
 MADE = [
     *(f"told(grouped_overlapped(2, {m}))" for m in (4, 5, 6, 7)),
     *(f"told(grouped(2, 4, recompute=MODES.{mode.name}))" for mode in RecomputationMode),

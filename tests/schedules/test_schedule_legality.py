@@ -25,7 +25,7 @@ LEGAL = [(0, 0, F0), (1, 0, F1), (1, 1, B1), (3, 0, B0)]
 def made(cells: list[Placement], **options: object) -> Timetable:
     """Two stages, one micro-batch unless ``options`` say otherwise."""
     options = {"micro_batches": 1, "devices": ((0,), (1,)), "total": 5, **options}
-    return assemble("mine", placements=cells, **options)  # type: ignore[arg-type]
+    return assemble("mine", placements=cells, **options)
 
 
 def test_what_is_derived() -> None:

@@ -132,12 +132,19 @@ def test_two_racks_swap_through_their_gateways():
     """IPUs 0 and 64: 32 GB/s up, 25 GB/s across, 32 GB/s down; the GW-Link is the narrowest."""
     trace = run(gateways("pod128"), "all_gather", 500_000, (0, 64))
     assert s.end(trace) == 100 + 7 + cycles(250_000, GATEWAY)
-    used = {name for name, link in zip(trace.columns("links")["name"], trace.columns("links")["link_id"])
-            if link in set(trace.columns("transfers")["link_id"])}  # fmt: skip
+    used = {
+        name
+        for name, link in zip(trace.columns("links")["name"], trace.columns("links")["link_id"])
+        if link in set(trace.columns("transfers")["link_id"])
+    }
     assert used == {
-        "pod128/ipu0->gateway0", "pod128/gateway0->gateway16", "pod128/gateway16->ipu64",
-        "pod128/ipu64->gateway16", "pod128/gateway16->gateway0", "pod128/gateway0->ipu0",
-    }  # fmt: skip
+        "pod128/ipu0->gateway0",
+        "pod128/gateway0->gateway16",
+        "pod128/gateway16->ipu64",
+        "pod128/ipu64->gateway16",
+        "pod128/gateway16->gateway0",
+        "pod128/gateway0->ipu0",
+    }
 
 
 def test_four_ipus_share_a_gateway():
@@ -239,9 +246,12 @@ def test_two_collectives_of_one_replica_share_the_rails():
 
 @settings(max_examples=25)
 @given(
-    st.sampled_from(KINDS), st.sampled_from(METHODS), st.integers(0, 100_000),
-    st.sets(st.integers(0, 15), min_size=2, max_size=9), st.integers(0, 50),
-)  # fmt: skip
+    st.sampled_from(KINDS),
+    st.sampled_from(METHODS),
+    st.integers(0, 100_000),
+    st.sets(st.integers(0, 15), min_size=2, max_size=9),
+    st.integers(0, 50),
+)
 def test_bytes_are_conserved(kind, method, nbytes, members, reduce):
     members = sorted(members)
     machine = s.machine("pod16", sync=10, latency=3)

@@ -10,8 +10,8 @@ from ipuperf.simulation import RunBefore, SimulationError, simulate
 from ipuperf.trace import check
 
 MICROSECOND = 1e-6
-HOST = {"run": 100 * MICROSECOND, "host_sync": 30 * MICROSECOND, "callback": 10 * MICROSECOND,
-        "answer": 20 * MICROSECOND}  # fmt: skip
+HOST = {"run": 100 * MICROSECOND, "host_sync": 30 * MICROSECOND, "callback": 10 * MICROSECOND}
+HOST |= {"answer": 20 * MICROSECOND}
 CYCLES = 1_325
 """In a microsecond."""
 
@@ -59,8 +59,9 @@ def test_the_run_before_shifts_all_that_follows() -> None:
     trace = simulate(program(), machine, before=RunBefore("new", 1_000))
     assert check(trace) == []
     assert trace.columns("runs")["dur"][0] == plain.columns("runs")["dur"][0] + 1_000
-    assert (simulate(program(), machine, before=RunBefore("new", 0)).columns("runs")["dur"]
-            == plain.columns("runs")["dur"]).all()  # fmt: skip
+    assert (
+        simulate(program(), machine, before=RunBefore("new", 0)).columns("runs")["dur"] == plain.columns("runs")["dur"]
+    ).all()
 
 
 def test_wrong_numbers_are_refused() -> None:

@@ -158,8 +158,10 @@ def test_slices_of_an_exchange_are_asked_for_together():
     trace = simulate(s.program(s.seq(together)), machine, prefetch_depth=0)
     arrived = 200 + 2 * U
     assert rows(trace) == [
-        (0, "host_begin", 0, 200), (0, "host_mid", 200, arrived), (0, "host_end", arrived, arrived + 200),
-    ]  # fmt: skip
+        (0, "host_begin", 0, 200),
+        (0, "host_mid", 200, arrived),
+        (0, "host_end", arrived, arrived + 200),
+    ]
     assert list(trace.columns("host_events")["start"]) == [0, 0, 100, arrived, arrived + 100]
     apart = simulate(s.program(s.seq(s.h2d(5500, "image"), s.h2d(5500, "label"))), machine, prefetch_depth=0)
     assert list(apart.columns("host_events")["start"]) == [0, 0, 100 + U, 200 + U, 300 + 2 * U]
@@ -185,8 +187,11 @@ def test_exchange_with_full_duplex_neighbours():
     steps = trace.table("steps")
     links = steps[steps["kind"] == "link"]
     assert sorted(zip(links["bytes_in"], links["bytes_out"])) == [
-        (81_600, 163_200), (163_200, 81_600), (244_800, 244_800), (244_800, 244_800),
-    ]  # fmt: skip
+        (81_600, 163_200),
+        (163_200, 81_600),
+        (244_800, 244_800),
+        (244_800, 244_800),
+    ]
     moved = trace.table("transfers")
     assert sorted(moved["bytes"]) == [81_600] * 3 + [163_200] * 3
     assert set(moved["kind"]) == {"p2p"}

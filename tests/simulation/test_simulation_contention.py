@@ -185,10 +185,13 @@ def test_a_host_sync_costs_once_for_all_replicas_and_all_streams_of_an_exchange(
     # First slices of both streams; after the first exchange the next ones and the loss; then the loss alone.
     assert list(zip(events["label"], events["start"], events["dur"])) == [
         ("session.run", 0, 0),
-        ("prepare image", 0, 1080), ("prepare label", 1080, 80),
-        ("prepare image", 1160, 1080), ("prepare label", 2240, 80), ("handle loss", 2320, 80),
+        ("prepare image", 0, 1080),
+        ("prepare label", 1080, 80),
+        ("prepare image", 1160, 1080),
+        ("prepare label", 2240, 80),
+        ("handle loss", 2320, 80),
         ("handle loss", 2400, 1080),
-    ]  # fmt: skip
+    ]
     assert s.end(together) == 3480
     apart = s.seq(*[s.h2d(0, "image"), s.h2d(0, "label")] * 2)
     events = simulate(s.program(apart, replicas=8), machine).columns("host_events")

@@ -25,9 +25,12 @@ def refused(program, *words, error=SimulationError, machine=None, **options):
 def test_copy_without_a_partner():
     program = s.program(s.seq(s.phase(40), s.copy(0, 1, 8, name="activations")), s.seq(s.phase(3)))
     refused(
-        program, "deadlock at cycle 40", "replica 0 IPU 0 (IPU 0 of the machine) waits in step 'activations'",
-        "copy 'activations' with IPU 1", "finished: replica 0 IPU 1",
-    )  # fmt: skip
+        program,
+        "deadlock at cycle 40",
+        "replica 0 IPU 0 (IPU 0 of the machine) waits in step 'activations'",
+        "copy 'activations' with IPU 1",
+        "finished: replica 0 IPU 1",
+    )
 
 
 def test_copies_in_crossed_order():
@@ -68,7 +71,7 @@ def test_sides_of_a_copy_disagree():
         (s.repeat(-1, s.phase(5)), "count -1"),
         (Call(-1, "call", "nowhere"), "'nowhere'"),
     ],
-)  # fmt: skip
+)
 def test_steps_that_make_no_sense(step, words):
     refused(s.program(s.seq(step), s.seq()), words)
 

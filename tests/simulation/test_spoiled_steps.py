@@ -28,16 +28,14 @@ from ipuperf.simulation import simulate
 
 POD4 = s.machine(run=2e-6, call=1e-6, spread=3e-7, host_sync=5e-7, callback=4e-7, answer=6e-7, stream=2e-7, remote=8e-7,
                  sync=600, latency=50)  # fmt: skip
-STEPS: dict[str, Step] = {
-    "phase": s.phase([9, 4, 7]), "exchange": s.phase(12, "exchange"), "sync": s.sync(), "load": s.load(3000, 4096),
-    "store": s.store(3000), "h2d": s.h2d(500), "d2h": s.d2h(700), "call": Call(-1, "call", "f"),
-    "all_reduce": s.collective("all_reduce", 5000, ((0, 1),), 8),
-    "all_gather": s.collective("all_gather", 5000, ((0,), (1,)), 8, method="clockwise_ring"),
-    "copy": s.copy(0, 1, 4000), "copies": s.merged((0, 1, 900), (1, 0, 70)),
-    "host": s.host((0, "h2d", 300, "image"), (1, "h2d", 60, "label"), (1, "d2h", 8, "loss")),
-    "external": ExternalSync(0, "meeting", (0, 1)), "repeat": s.repeat(7, s.phase(3), s.load(100)),
-    "io": IoTiles(-1, "I/O tiles", (s.h2d(40),)), "to io": TileSetCopy(0, "over", "io", 64, 20, 9),
-}  # fmt: skip
+STEPS: dict[str, Step] = {"phase": s.phase([9, 4, 7]), "exchange": s.phase(12, "exchange"), "sync": s.sync()}
+STEPS |= {"load": s.load(3000, 4096), "store": s.store(3000), "h2d": s.h2d(500), "d2h": s.d2h(700)}
+STEPS |= {"call": Call(-1, "call", "f"), "all_reduce": s.collective("all_reduce", 5000, ((0, 1),), 8)}
+STEPS |= {"all_gather": s.collective("all_gather", 5000, ((0,), (1,)), 8, method="clockwise_ring")}
+STEPS |= {"copy": s.copy(0, 1, 4000), "copies": s.merged((0, 1, 900), (1, 0, 70))}
+STEPS |= {"host": s.host((0, "h2d", 300, "image"), (1, "h2d", 60, "label"), (1, "d2h", 8, "loss"))}
+STEPS |= {"external": ExternalSync(0, "meeting", (0, 1)), "repeat": s.repeat(7, s.phase(3), s.load(100))}
+STEPS |= {"io": IoTiles(-1, "I/O tiles", (s.h2d(40),)), "to io": TileSetCopy(0, "over", "io", 64, 20, 9)}
 OTHERS: dict[type, tuple[Any, ...]] = {
     int: (-1, 0, 1, 10**7), str: ("odd", "compute", "exchange", "d2h", "store", "all_gather", "label"),
     TileVector: (TileVector.uniform(-1, 3), TileVector.uniform(5, 1473), TileVector.uniform(0, 2)),

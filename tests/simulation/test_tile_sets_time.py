@@ -105,10 +105,12 @@ def test_neither_folding_nor_order_nor_fidelity_matters(outputs):
 def test_steps_inside_a_function_that_loops():
     body = s.seq(IN, io(s.h2d(5500)), s.phase([200, 1]), name="body")
     made = dataclasses.replace(
-        s.program(s.seq(io(s.h2d(5500)), s.repeat(3, s.repeat(4, Call(-1, "c", "body")), s.phase([50, 50])), IN),
-                  functions={"body": body}),
+        s.program(
+            s.seq(io(s.h2d(5500)), s.repeat(3, s.repeat(4, Call(-1, "c", "body")), s.phase([50, 50])), IN),
+            functions={"body": body},
+        ),
         io_tiles=64,
-    )  # fmt: skip
+    )
     trace = simulate(made, s.machine())
     assert s.end(trace) == IO + 12 * (COPY + IO) + COPY  # the update, too, is hidden behind the load
     assert check(trace) == []

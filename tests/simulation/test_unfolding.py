@@ -30,8 +30,10 @@ def moved(every: list[Fold], ends: list[int]) -> list[int]:
         first, last = marks[number]
         more = fold.count * (last - first)
         ends = [end + more if end > last else end for end in ends]
-        marks = [tuple(time + more if time >= last else time for time in mark) if later > number else mark
-                 for later, mark in enumerate(marks)]  # fmt: skip
+        marks = [
+            tuple(time + more if time >= last else time for time in mark) if later > number else mark
+            for later, mark in enumerate(marks)
+        ]
     return ends
 
 

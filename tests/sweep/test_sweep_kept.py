@@ -37,23 +37,21 @@ def outcome(call: Callable[[], Any], there: Path) -> list[str]:
 
 # -- files, factors, constraints ---------------------------------------------------------------------------------------
 
-FACTORS = (
-    "n = [1, 2]", "n = 3", 'n = "x"', "n = []", "n = [[1, 2], [3]]", "n = [1, 1]", "n = [1, 1.0, true]", "n = [nan]",
-    "n = [inf]", "n = [{}]", "n = [1979-05-27]", "n = [1]\nm = [2]", "n = [1]\nseed = [2]", "n = [1]\ncycles = [2]",
-    '"a b" = [1]', '"a.b" = [1]', '"1a" = [1]', "n = [1]\nmachine = ['pod4', 'auto']",
-    "n = [1]\nmachine = 'none.toml'", "n = [1]\nmachine = [4]",
-    "n = [1]\nprefetch_depth = [1, 2]\ncallback_threads = 3", "n = [1]\n'machine.chip.clock' = [2]",
-    "n = [1]\nmachine = 'pod4'\n'machine.chip.clock' = [1, 2, 0.5]",
-    "n = [1]\nmachine = 'pod4'\n'machine.chip.clock' = [-1]", "n = [1]\nmachine = 'auto'\n'machine.chip.clock' = [2]",
-    "n = [1]\nmachine = 'pod4'\n'machine.chip.sync' = [1.001]",
-    "n = [1]\nmachine = ['pod4', 'pod16']\nb = [true, false]",
-)  # fmt: skip
-HEADS = (
-    "", "seeds = [3, 4]\n", "seeds = [-1]\n", "seeds = [true]\n", "seeds = 3\n", "session = 1\n", "session = 1.5\n",
-    "plots = ['x']\n", "plots = 'x'\n", "constraints = ['n > 1']\n", "constraints = ['n > 1', 'n < 1']\n",
-    "constraints = ['m']\n", "model = 'encoder'\n", "arguments = ['{n}', '{n?--n}', '-{n?}-', '', '{seed}']\n",
-    "arguments = ['{gone}']\n", "arguments = [1]\n", "folder = 'x'\n", "script = 3\n",
-)  # fmt: skip
+FACTORS = ("n = [1, 2]", "n = 3", 'n = "x"', "n = []", "n = [[1, 2], [3]]", "n = [1, 1]", "n = [1, 1.0, true]")
+FACTORS += ("n = [nan]", "n = [inf]", "n = [{}]", "n = [1979-05-27]", "n = [1]\nm = [2]", "n = [1]\nseed = [2]")
+FACTORS += ("n = [1]\ncycles = [2]", '"a b" = [1]', '"a.b" = [1]', '"1a" = [1]', "n = [1]\nmachine = ['pod4', 'auto']")
+FACTORS += ("n = [1]\nmachine = 'none.toml'", "n = [1]\nmachine = [4]")
+FACTORS += ("n = [1]\nprefetch_depth = [1, 2]\ncallback_threads = 3", "n = [1]\n'machine.chip.clock' = [2]")
+FACTORS += ("n = [1]\nmachine = 'pod4'\n'machine.chip.clock' = [1, 2, 0.5]",)
+FACTORS += ("n = [1]\nmachine = 'pod4'\n'machine.chip.clock' = [-1]",)
+FACTORS += ("n = [1]\nmachine = 'auto'\n'machine.chip.clock' = [2]",)
+FACTORS += ("n = [1]\nmachine = 'pod4'\n'machine.chip.sync' = [1.001]",)
+FACTORS += ("n = [1]\nmachine = ['pod4', 'pod16']\nb = [true, false]",)
+HEADS = ("", "seeds = [3, 4]\n", "seeds = [-1]\n", "seeds = [true]\n", "seeds = 3\n", "session = 1\n")
+HEADS += ("session = 1.5\n", "plots = ['x']\n", "plots = 'x'\n", "constraints = ['n > 1']\n")
+HEADS += ("constraints = ['n > 1', 'n < 1']\n", "constraints = ['m']\n", "model = 'encoder'\n")
+HEADS += ("arguments = ['{n}', '{n?--n}', '-{n?}-', '', '{seed}']\n", "arguments = ['{gone}']\n", "arguments = [1]\n")
+HEADS += ("folder = 'x'\n", "script = 3\n")
 
 
 def swept(path: Path) -> list[str]:
@@ -108,15 +106,13 @@ def test_what_keys_depend_on(tmp_path: Path) -> None:
     assert len({model.program_key(each) for each in model.configurations()}) == 1
 
 
-EXPRESSIONS = (
-    "n", "not n", "n - 2", "-n < -1", "+n", "n + m == 5", "n - m == -1", "n * m > 6", "n / m", "n // m", "n % m == 2",
-    "n / 0", "n // z", "n % z", "1 < n < m", "1 < n > m", "n < m or n / 0", "n > m and n / 0", "n > 1 and 't'",
-    "s == 'a'", "s < 'b'", "s < 1", "s + 'b'", "s * 2", "n in l", "7 not in l", "s in 'abc'", "n in 3", "l == [2, 5]",
-    "l == (2, 5)", "len(l) == 2", "max(n, m) == 3", "min(n, m) == n", "abs(-n) == n", "len(n)", "sum(l)",
-    "max(n, key=n)", "n ** 2", "n << 1", "n is m", "~n", "l[0]", "lambda: 1", "None", "b'a'", "c.d > 3", "c.e", "c",
-    "q", "", "n +", "n; m", "n\n", "  n > 1", "1e400 > n", "True", "b and n", "b + 1", "not b or s",
-    "0.1 + 0.2 == 0.3", "n == 2.0",
-)  # fmt: skip
+EXPRESSIONS = ("n", "not n", "n - 2", "-n < -1", "+n", "n + m == 5", "n - m == -1", "n * m > 6", "n / m", "n // m")
+EXPRESSIONS += ("n % m == 2", "n / 0", "n // z", "n % z", "1 < n < m", "1 < n > m", "n < m or n / 0", "n > m and n / 0")
+EXPRESSIONS += ("n > 1 and 't'", "s == 'a'", "s < 'b'", "s < 1", "s + 'b'", "s * 2", "n in l", "7 not in l")
+EXPRESSIONS += ("s in 'abc'", "n in 3", "l == [2, 5]", "l == (2, 5)", "len(l) == 2", "max(n, m) == 3", "min(n, m) == n")
+EXPRESSIONS += ("abs(-n) == n", "len(n)", "sum(l)", "max(n, key=n)", "n ** 2", "n << 1", "n is m", "~n", "l[0]")
+EXPRESSIONS += ("lambda: 1", "None", "b'a'", "c.d > 3", "c.e", "c", "q", "", "n +", "n; m", "n\n", "  n > 1")
+EXPRESSIONS += ("1e400 > n", "True", "b and n", "b + 1", "not b or s", "0.1 + 0.2 == 0.3", "n == 2.0")
 VALUES = {"n": 2, "m": 3, "z": 0, "s": "a", "l": [2, 5], "b": True, "c.d": 4}
 
 
@@ -143,8 +139,8 @@ def table() -> pd.DataFrame:
     for number, (machine, n, m) in enumerate(
         (machine, n, m) for machine in ("pod4", "pod16") for n in (8, 2, 4) for m in (1, 3)
     ):
-        row = {"machine": machine, "n": n, "m": m, "ok": bool(m % 2), "split": [n, m] if m > 1 else "a", "seed": 0,
-               "format": 1, "took_seconds": 0.5, "ipuperf": "1", "ipus": 4, "bytes_per_tile": 700}  # fmt: skip
+        row = {"machine": machine, "n": n, "m": m, "ok": bool(m % 2), "split": [n, m] if m > 1 else "a", "seed": 0}
+        row |= {"format": 1, "took_seconds": 0.5, "ipuperf": "1", "ipus": 4, "bytes_per_tile": 700}
         if number == 5:
             row |= {"failure": 'ValueError: "x", =1'}
         else:
@@ -157,14 +153,12 @@ def table() -> pd.DataFrame:
     return table_of(made, ("machine", "n", "m", "ok", "split", "seed"))
 
 
-PLOTS = (
-    "lines:n,cycles", "lines:n,samples_per_second,machine", "lines:machine,seconds,n", "lines:ok,cycles",
-    "lines:seed,cycles,split", "heatmap:n,machine,cycles", "heatmap:m,n,samples_per_second",
-    "heatmap:ok,split,seconds", "pareto:max_tile_bytes,seconds", "pareto:max_tile_bytes,samples_per_second,machine",
-    "pareto:samples_per_second,runs_per_second,ok", "lines:n", "lines:n,cycles,m,ok", "heatmap:n,m", "bars:n,m",
-    "lines:n,", "lines:n,machine", "pareto:n,split", "heatmap:n,m,reason", "lines: n , cycles ", "pareto:gone,cycles",
-    "",
-)  # fmt: skip
+PLOTS = ("lines:n,cycles", "lines:n,samples_per_second,machine", "lines:machine,seconds,n", "lines:ok,cycles")
+PLOTS += ("lines:seed,cycles,split", "heatmap:n,machine,cycles", "heatmap:m,n,samples_per_second")
+PLOTS += ("heatmap:ok,split,seconds", "pareto:max_tile_bytes,seconds")
+PLOTS += ("pareto:max_tile_bytes,samples_per_second,machine", "pareto:samples_per_second,runs_per_second,ok", "lines:n")
+PLOTS += ("lines:n,cycles,m,ok", "heatmap:n,m", "bars:n,m", "lines:n,", "lines:n,machine", "pareto:n,split")
+PLOTS += ("heatmap:n,m,reason", "lines: n , cycles ", "pareto:gone,cycles", "")
 
 
 def shown(figure: Figure) -> Any:
@@ -215,9 +209,9 @@ def test_tables(tmp_path: Path, golden: Golden) -> None:
         pd.testing.assert_frame_equal(read_table(tmp_path / f"t.{kind}"), plain, check_dtype=False)
     said = (tmp_path / "t.csv").read_text().splitlines()
     head, first, *_ = said
-    texts = {"gone.csv": None, "empty.csv": "", "other.csv": "a,b\n1,2\n", "x.txt": "a",
-             "version.csv": f"{head}\n{first[:-1]}2\n", "less.csv": f"{head.replace('ipus', 'gone')}\n{first}\n",
-             "bad.json": "{", "list.json": "[1]"}  # fmt: skip
+    texts = {"gone.csv": None, "empty.csv": "", "other.csv": "a,b\n1,2\n", "x.txt": "a"}
+    texts |= {"version.csv": f"{head}\n{first[:-1]}2\n", "less.csv": f"{head.replace('ipus', 'gone')}\n{first}\n"}
+    texts |= {"bad.json": "{", "list.json": "[1]"}
     for name, text in texts.items():
         if text is not None:
             (tmp_path / name).write_text(text)
@@ -381,8 +375,8 @@ def test_a_worker_that_ends_before_its_work(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(
         SweepError, match=r"^a worker process ended before its work \(exit code 7\); in a Python script"
     ):
-        list(processes.in_processes(None, [[{"n": 0, "dies": 0}]], 1))  # type: ignore[arg-type]
-    assert not processes._Crew(None, deque()).busy  # type: ignore[arg-type]
+        list(processes.in_processes(None, [[{"n": 0, "dies": 0}]], 1))
+    assert not processes._Crew(None, deque()).busy
     assert [processes._how(code) for code in (None, 0, 3, -9)] == [
         "(exit code None)",
         "(exit code 0)",

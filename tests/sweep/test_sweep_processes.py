@@ -79,8 +79,12 @@ def test_killed_worker_of_dask(tmp_path: Path) -> None:
 
     script = tmp_path / "s.py"
     script.write_text(SUICIDAL)
-    sweep = Sweep({"name": ("a", "b"), "tries": ("-", "1", "9")}, str(script), ("{name}", "{tries}"),
-                  constraints=("tries == '-' or name == 'a'",))  # fmt: skip
+    sweep = Sweep(
+        {"name": ("a", "b"), "tries": ("-", "1", "9")},
+        str(script),
+        ("{name}", "{tries}"),
+        constraints=("tries == '-' or name == 'a'",),
+    )
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,

@@ -65,8 +65,8 @@ def test_resumed_in_another_order(tmp_path: Path, encoder: Sweep, in_this_proces
 
 
 def test_what_fails_and_what_does_not_fit(tmp_path: Path, in_this_process: list[Configuration]) -> None:
-    factors = {**ENCODER, "machine": ("pod4",), "accumulation": (2, 4), "recompute": ("none", "sometimes"),
-               "config.schedule": ("popart_pipeline",), "config.hidden": (32, 8192)}  # fmt: skip
+    factors = {**ENCODER, "machine": ("pod4",), "accumulation": (2, 4), "recompute": ("none", "sometimes")}
+    factors |= {"config.schedule": ("popart_pipeline",), "config.hidden": (32, 8192)}
     factors["config.feed_forward"] = (65536,)
     found = run_sweep(Sweep(factors, model="encoder"), tmp_path, table="json").set_index(
         ["accumulation", "recompute", "config.hidden"]
@@ -169,9 +169,10 @@ def test_figures_of_a_machine_are_those_of_a_file(tmp_path: Path, in_this_proces
         multiplied = Sweep({**small, "machine": ("pod4",), f"machine.{key}": (1, 2)}, model="encoder")
         found = run_sweep(multiplied, tmp_path / key, table="csv")
         file = run_sweep(
-            Sweep({**small, "machine": ("m.toml",)}, model="encoder", folder=str(tmp_path)), tmp_path / f"{key}-file",
+            Sweep({**small, "machine": ("m.toml",)}, model="encoder", folder=str(tmp_path)),
+            tmp_path / f"{key}-file",
             table=None,
-        )  # fmt: skip
+        )
         assert found["cycles"][1] == file["cycles"][0] != found["cycles"][0]
         cycles.append(found["cycles"][0])
     assert len(set(cycles)) == 1
@@ -184,8 +185,8 @@ def test_rows_are_kept(name: str, script: Path, golden: Golden) -> None:
         factors = {**ENCODER, "accumulation": (2, 6), "machine": ("pod4", "gc200-1"), "machine.chip.clock": (1, 2)}
         sweep = Sweep(factors, model="encoder")
     else:
-        factors = {"machine": ("pod4", "auto", "gc200-1"), "prefetch_depth": (1, 3, 0), "callback_threads": (1, 4),
-                   "width": (8, 16)}  # fmt: skip
+        factors = {"machine": ("pod4", "auto", "gc200-1"), "prefetch_depth": (1, 3, 0), "callback_threads": (1, 4)}
+        factors |= {"width": (8, 16)}
         chosen = ("prefetch_depth == 1 or width < 9", "callback_threads < 4 or machine == 'pod4'")
         sweep = Sweep(factors, str(script), ("--width={width}",), constraints=chosen)
     said = []

@@ -102,7 +102,7 @@ def test_too_many_or_none(script: Path) -> None:
         ({"machine": ("pod4",), "machine.chip.exchange_rate": (1.1,)}, "1.1 times 4 bytes/cycle of 'pod4' is rounded"),
         ({"machine": ("pod4",), "machine.chip.interleaved": (2,)}, "2 times as much is no machine: .*interleaved make"),
     ],
-)  # fmt: skip
+)
 def test_figures_refused(factors: dict, message: str) -> None:
     with pytest.raises(SweepError, match=message):
         Sweep(factors, model="encoder")
@@ -113,8 +113,10 @@ def test_figures_of_a_machine_as_factors() -> None:
     sweep = Sweep(factors, model="encoder", constraints=("machine.chip.clock * 2 > 2 or machine == 'pod4'",))
     found = sweep.configurations()
     assert [sweep.scaled(each) for each in found] == [
-        {}, {"ipu_machine.bundles.rung0.links": 0.5},
-        {"chip.clock": 2}, {"chip.clock": 2, "ipu_machine.bundles.rung0.links": 0.5},
-    ]  # fmt: skip
+        {},
+        {"ipu_machine.bundles.rung0.links": 0.5},
+        {"chip.clock": 2},
+        {"chip.clock": 2, "ipu_machine.bundles.rung0.links": 0.5},
+    ]
     assert len({sweep.key(each) for each in found}) == 4
     assert len({sweep.program_key(each) for each in found}) == 1

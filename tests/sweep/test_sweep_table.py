@@ -41,8 +41,11 @@ def test_values_of_mixed_types_and_lists_are_json() -> None:
     factors = {"lists": [[1], [2, 3]], "numbers": [1, 2.5], "mixed": [1, "a"], "texts": ["a", "b"]}
     table = table_of([{name: values[row] for name, values in factors.items()} for row in (0, 1)], list(factors))
     assert table[list(factors)].to_dict("list") == {
-        "lists": ["[1]", "[2, 3]"], "numbers": [1, 2.5], "mixed": ["1", "a"], "texts": ["a", "b"]
-    }  # fmt: skip
+        "lists": ["[1]", "[2, 3]"],
+        "numbers": [1, 2.5],
+        "mixed": ["1", "a"],
+        "texts": ["a", "b"],
+    }
 
 
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def order(name: str, *options_: Any) -> tuple[int, ...]:
 def masked(mask: list[bool], *structures: Any) -> list[bool]:
     """The mask of the tensors of a last stage whose functions return these structures."""
     last = [SimpleNamespace(traced=SimpleNamespace(structure=one)) for one in structures]
-    return pipeline_trace._flat_mask(mask, last)  # type: ignore[arg-type]
+    return pipeline_trace._flat_mask(mask, last)
 
 
 def told(stages: Any) -> Any:

@@ -133,7 +133,7 @@ def told(function: Callable[..., Any]) -> list[Any]:
 def sharded(function: Callable[..., Any]) -> bool:
     """Whether replicas can update shards of the variables; an error says why not."""
     _, traced, trained = traced_update(function)
-    return PipelineRule(None, traced, trained, "mine", {}, True, 1).joins  # type: ignore[arg-type]
+    return PipelineRule(None, traced, trained, "mine", {}, True, 1).joins
 
 
 @pytest.mark.parametrize("name", UPDATES)

@@ -40,14 +40,13 @@ def outcome(call: Callable[[], Any]) -> list[str]:
 @cache
 def trace(name: str) -> Trace:
     if name == "by-hand":
-        steps = [(0, 0, 0, 10, 30, "compute", "main/MatMul.1"), (0, 0, 1, 20, 30, "host_mid", "main/HostLoad.2"),
-                 (0, 1, 0, 0, 40, "link", "main/IpuCopy.3"), (0, 1, 0, 40, 0, "compute", "main/Add.4"),
-                 (1, 0, 0, 5, 20, "idle", ""), (1, 0, 0, 25, 15, "host_begin", "main/HostLoad.2"),
-                 (1, 0, 1, 60, 10, "remote_load", "main/Load.5"), (1, 1, 0, 0, 9, "host_run", ""),
-                 (1, 1, 0, 9, 41, "sync_external", "main/IpuCopy.3"), (1, 1, 0, 50, 7, "compute", "main(2)/Add.12"),
-                 ]  # fmt: skip
-        tiles = [(0, 0, "constant", 300), (0, 0, "vertexCode", 0), (0, 1, "constant", 900), (0, 1, "stack", 200),
-                 (1, 3, "constant", 999)]  # fmt: skip
+        steps = [(0, 0, 0, 10, 30, "compute", "main/MatMul.1"), (0, 0, 1, 20, 30, "host_mid", "main/HostLoad.2")]
+        steps += [(0, 1, 0, 0, 40, "link", "main/IpuCopy.3"), (0, 1, 0, 40, 0, "compute", "main/Add.4")]
+        steps += [(1, 0, 0, 5, 20, "idle", ""), (1, 0, 0, 25, 15, "host_begin", "main/HostLoad.2")]
+        steps += [(1, 0, 1, 60, 10, "remote_load", "main/Load.5"), (1, 1, 0, 0, 9, "host_run", "")]
+        steps += [(1, 1, 0, 9, 41, "sync_external", "main/IpuCopy.3"), (1, 1, 0, 50, 7, "compute", "main(2)/Add.12")]
+        tiles = [(0, 0, "constant", 300), (0, 0, "vertexCode", 0), (0, 1, "constant", 900), (0, 1, "stack", 200)]
+        tiles += [(1, 3, "constant", 999)]
         held = [("w", 0, 0, 2, 600), ("b", 0, 1, 2, 77), ("c", 0, 1, 4, 33), ("d", 1, 3, 4, 9)]
         moved = [("p2p", "gateway", 7), ("p2p", "ipu_link", 11), ("all_gather", "ipu_link", 5)]
         return build_trace(steps, [(0, 40), (40, 60)], tiles, held, moved, replicas=2, ipuperf_version="1.2.3")
@@ -68,9 +67,9 @@ def test_record(name: str, golden: Golden) -> None:
     golden(text_of(replace(found, header={**found.header, **header})).splitlines())
 
 
-PAIRS = (("links", "compute"), ("compute", "links"), ("host", "compute"), (("exchange", "compute"), "host_mid"),
-         ("ddr", ("compute", "exchange", "links")), ("compute", "compute"), ("work", "compute"), ((), "compute"),
-         ("links",), "links", (("host", "host_mid"), "ddr"))  # fmt: skip
+PAIRS = (("links", "compute"), ("compute", "links"), ("host", "compute"), (("exchange", "compute"), "host_mid"))
+PAIRS += (("ddr", ("compute", "exchange", "links")), ("compute", "compute"), ("work", "compute"), ((), "compute"))
+PAIRS += (("links",), "links", (("host", "host_mid"), "ddr"))
 
 
 @pytest.mark.parametrize("name", [*TRACES, "by-hand"])
@@ -102,14 +101,12 @@ WRONG_BOUNDS = (-1, -0.0, 0, 1, True, float("nan"), float("inf"), "3", None, np.
 
 def test_refused_bounds(golden: Golden) -> None:
     found, said = trace("by-hand"), []
-    calls: Mapping[str, Callable[[Any], Any]] = {
-        "peak": lambda v: assertions.assert_peak_tile_bytes(found, v),
-        "bubble": lambda v: assertions.assert_bubble(found, v),
-        "overlap": lambda v: assertions.assert_overlap(found, ("links", "compute"), v),
-        "throughput": lambda v: assertions.assert_throughput(found, v, 3),
-        "samples": lambda v: measures.throughput(found, v),
-        "rtol": lambda v: str(Tolerance(v)), "atol": lambda v: str(Tolerance(0.5, v)),
-    }  # fmt: skip
+    calls: Mapping[str, Callable[[Any], Any]] = {"peak": lambda v: assertions.assert_peak_tile_bytes(found, v)}
+    calls |= {"bubble": lambda v: assertions.assert_bubble(found, v)}
+    calls |= {"overlap": lambda v: assertions.assert_overlap(found, ("links", "compute"), v)}
+    calls |= {"throughput": lambda v: assertions.assert_throughput(found, v, 3)}
+    calls |= {"samples": lambda v: measures.throughput(found, v), "rtol": lambda v: str(Tolerance(v))}
+    calls |= {"atol": lambda v: str(Tolerance(0.5, v))}
     for name, call in calls.items():
         for value in WRONG_BOUNDS:
             shown = value if not isinstance(value, np.generic) else f"{value.item()} of NumPy"
@@ -185,11 +182,10 @@ TABLE = [
     {"name": "b", "x": "0", "y": "text"},
     {"name": "c", "x": "-3", "y": "1e3"},
 ]
-OTHERS = (
-    TABLE[:2], TABLE[::-1], [*TABLE, {"name": "d", "x": "7", "y": "8"}], [{**TABLE[0], "x": "1.01"}, *TABLE[1:]],
-    [TABLE[0], {**TABLE[1], "x": "1"}, {**TABLE[2], "x": "-3.03", "y": "1010"}], [{**row, "z": "1"} for row in TABLE],
-    [{"name": row["name"], "x": row["x"]} for row in TABLE], [TABLE[0], {**TABLE[1], "y": "3"}, TABLE[2]],
-)  # fmt: skip
+OTHERS = (TABLE[:2], TABLE[::-1], [*TABLE, {"name": "d", "x": "7", "y": "8"}], [{**TABLE[0], "x": "1.01"}, *TABLE[1:]])
+OTHERS += ([TABLE[0], {**TABLE[1], "x": "1"}, {**TABLE[2], "x": "-3.03", "y": "1010"}],)
+OTHERS += ([{**row, "z": "1"} for row in TABLE], [{"name": row["name"], "x": row["x"]} for row in TABLE])
+OTHERS += ([TABLE[0], {**TABLE[1], "y": "3"}, TABLE[2]],)
 
 
 def test_tables(tmp_path: Path, golden: Golden) -> None:
@@ -215,15 +211,13 @@ def test_tables(tmp_path: Path, golden: Golden) -> None:
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
-CHANGES: tuple[tuple[str, Any], ...] = (
-    ("format", "another"), ("format", None), ("format_version", 2), ("format_version", "1"), ("header", 3),
-    ("header", None), ("header.machine", 3), ("header.machine", None), ("header.schema_version", True),
-    ("header.program", 0),
-    ("header.tiles_per_ipu", None), ("header.clock_hz", None), ("system", None), ("cycles", []), ("cycles.total", "7"),
-    ("memory", {"x": True}), ("operations", {}), ("operations", None), ("operations.0", 3), ("operations.0.calls", "1"),
-    ("operations.0.calls", False), ("operations.0.scope", 1), ("operations.0.cycles", None), ("operations.0.more", 1),
-    ("header.more", 1), ("operations.0.cycles", 5),
-)  # fmt: skip
+CHANGES: tuple[tuple[str, Any], ...] = (("format", "another"), ("format", None), ("format_version", 2))
+CHANGES += (("format_version", "1"), ("header", 3), ("header", None), ("header.machine", 3), ("header.machine", None))
+CHANGES += (("header.schema_version", True), ("header.program", 0), ("header.tiles_per_ipu", None))
+CHANGES += (("header.clock_hz", None), ("system", None), ("cycles", []), ("cycles.total", "7"), ("memory", {"x": True}))
+CHANGES += (("operations", {}), ("operations", None), ("operations.0", 3), ("operations.0.calls", "1"))
+CHANGES += (("operations.0.calls", False), ("operations.0.scope", 1), ("operations.0.cycles", None))
+CHANGES += (("operations.0.more", 1), ("header.more", 1), ("operations.0.cycles", 5))
 
 
 def test_damaged_files(tmp_path: Path, golden: Golden) -> None:
@@ -308,7 +302,7 @@ def test_what_has_a_trace(golden: Golden) -> None:
         "both": Held(executable=None, program=Held(trace=plain)), "none": None, "a class": Held, "a text": "x",
         "another trace": Held(trace=3), "round": (circle := Held("round")),
     }  # fmt: skip
-    circle.program = circle  # type: ignore[attr-defined]
+    circle.program = circle
     for name, subject in ways.items():
         said += [name, *outcome(lambda s=subject: str(trace_of(s) is plain))]
     golden(said)

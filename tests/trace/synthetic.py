@@ -191,32 +191,28 @@ def rich_trace() -> Trace:
     """Folded tables and loops inside segments: a pipeline of two IPUs on three replicas, two of which do the same. All
     phases and most kinds of steps, transfers and memory; rows in no order, parts that are empty or take no time."""
     build = Builder()
-    for op in ((9, "net/a/MatMul", "MatMul", "net", "fwd", 64, "m.py:3", "float16"),
-                (2, "net/b/Gelu", "Gelu", "net", "recompute", 7, "m.py:4", "float32"),
-               (5, "net/recompute/c/Add", "Add", "net", "bwd", 3, "", "float16"),
-               (7, "net/sgd/Update", "Sgd", "net", "update", 0, "m.py:9", ""),
-               (0, "in/Load", "HostLoad", "in", "io", 0, "m.py:1", "int32"),
-               (4, "out/Reduce", "AllReduce", "", "other", 0, "m.py:12", "float16")):  # fmt: skip
+    for op in (
+        (9, "net/a/MatMul", "MatMul", "net", "fwd", 64, "m.py:3", "float16"),
+        (2, "net/b/Gelu", "Gelu", "net", "recompute", 7, "m.py:4", "float32"),
+        (5, "net/recompute/c/Add", "Add", "net", "bwd", 3, "", "float16"),
+        (7, "net/sgd/Update", "Sgd", "net", "update", 0, "m.py:9", ""),
+        (0, "in/Load", "HostLoad", "in", "io", 0, "m.py:1", "int32"),
+        (4, "out/Reduce", "AllReduce", "", "other", 0, "m.py:12", "float16"),
+    ):
         build.add("ops", *op)
     for loop in ((3, -1, 3, 16), (8, 3, 2, 4), (6, -1, 1, 9)):
         build.add("loops", *loop)
-    rows = (
-        (11, "host_run", -1, 0, 50, 0.0, 0, 0, -1), (11, "host_begin", 0, 50, 7, 0.0, 0, 0, -1),
-        (11, "host_mid", 0, 57, 20, 12.125, 40, 0, -1),
-        (11, "host_end", 0, 77, 3, 0.0, 0, 0, -1),
-        (10, "exchange", 9, 0, 6, 5.5, 48, 0, -1), (10, "sync", 9, 6, 2, 2.0, 0, 0, -1),
-        (10, "compute", 9, 8, 30, 21.375, 0, 0, -1),
-        (10, "exchange", 2, 40, 5, 4.25, 12, 0, 3), (10, "compute", 2, 46, 4, 3.125, 0, 0, 8),
-        (10, "sync", 2, 87, 0, 0.0, 0, 0, -1),
-        (10, "compute", 5, 88, 9, 8.9, 0, 0, 6), (10, "link", 4, 97, 9, 9.0, 90, 0, -1),
-        (10, "remote_load", 7, 3, 25, 25.0, 500, 1, -1),
-        (20, "sync_external", -1, 0, 40, 40.0, 0, 0, -1), (20, "compute", 5, 40, 33, 30.0, 0, 0, -1),
-        (20, "compute", 2, 73, 12, 1.0, 0, 0, -1),
-        (20, "link", 4, 85, 10, 10.0, 90, 0, -1),
-        (21, "remote_load", 7, 0, 11, 11.0, 300, 0, -1), (21, "compute", 7, 11, 14, 14.0, 0, 0, -1),
-        (21, "remote_store", 7, 25, 8, 8.0, 200, 0, -1),
-        (21, "idle", -1, 33, 5, 0.0, 0, 0, -1),
-    )  # fmt: skip
+    rows = ((11, "host_run", -1, 0, 50, 0.0, 0, 0, -1), (11, "host_begin", 0, 50, 7, 0.0, 0, 0, -1))
+    rows += ((11, "host_mid", 0, 57, 20, 12.125, 40, 0, -1), (11, "host_end", 0, 77, 3, 0.0, 0, 0, -1))
+    rows += ((10, "exchange", 9, 0, 6, 5.5, 48, 0, -1), (10, "sync", 9, 6, 2, 2.0, 0, 0, -1))
+    rows += ((10, "compute", 9, 8, 30, 21.375, 0, 0, -1), (10, "exchange", 2, 40, 5, 4.25, 12, 0, 3))
+    rows += ((10, "compute", 2, 46, 4, 3.125, 0, 0, 8), (10, "sync", 2, 87, 0, 0.0, 0, 0, -1))
+    rows += ((10, "compute", 5, 88, 9, 8.9, 0, 0, 6), (10, "link", 4, 97, 9, 9.0, 90, 0, -1))
+    rows += ((10, "remote_load", 7, 3, 25, 25.0, 500, 1, -1), (20, "sync_external", -1, 0, 40, 40.0, 0, 0, -1))
+    rows += ((20, "compute", 5, 40, 33, 30.0, 0, 0, -1), (20, "compute", 2, 73, 12, 1.0, 0, 0, -1))
+    rows += ((20, "link", 4, 85, 10, 10.0, 90, 0, -1), (21, "remote_load", 7, 0, 11, 11.0, 300, 0, -1))
+    rows += ((21, "compute", 7, 11, 14, 14.0, 0, 0, -1), (21, "remote_store", 7, 25, 8, 8.0, 200, 0, -1))
+    rows += ((21, "idle", -1, 33, 5, 0.0, 0, 0, -1),)
     for number, (segment, kind, op, start, dur, mean, moved, lane, loop) in enumerate(reversed(rows)):
         flops = 8 * dur if kind == "compute" else 0
         tiles = 0 if kind == "idle" else 6 if kind != "compute" else 5
@@ -243,15 +239,22 @@ def rich_trace() -> Trace:
             lane,
             loop,
         )
-    for plan in ((9, 0, 1, 40, 6, 80, "Conv", "1 x 2"), (9, 0, 0, 30, 5, 64, "Conv", "2 x 1"),
-                (9, 1, 0, 30, 5, 64, "Conv", "2 x 1"),
-                 (5, 0, 0, 7, 1, 0, "Mac", "1")):  # fmt: skip
+    for plan in (
+        (9, 0, 1, 40, 6, 80, "Conv", "1 x 2"),
+        (9, 0, 0, 30, 5, 64, "Conv", "2 x 1"),
+        (9, 1, 0, 30, 5, 64, "Conv", "2 x 1"),
+        (5, 0, 0, 7, 1, 0, "Mac", "1"),
+    ):
         build.add("plans", *plan)
     _rich_memory(build)
-    for link in ((1, "a->b", "ipu_link", "ipu0", "ipu1", 64e9, 5), (0, "b->a", "ipu_link", "ipu1", "ipu0", 64e9, 5),
-                (4, "c->d", "ipu_link", "ipu2", "ipu3", 32e9, 5),
-                 (5, "e->f", "gw_link", "ipu4", "ipu5", 16e9, 9), (7, "unused", "ddr", "gw0", "ddr0", 20e9, 0),
-                 (8, "host", "host_pcie", "host", "ipu0", 8e9, 3)):  # fmt: skip
+    for link in (
+        (1, "a->b", "ipu_link", "ipu0", "ipu1", 64e9, 5),
+        (0, "b->a", "ipu_link", "ipu1", "ipu0", 64e9, 5),
+        (4, "c->d", "ipu_link", "ipu2", "ipu3", 32e9, 5),
+        (5, "e->f", "gw_link", "ipu4", "ipu5", 16e9, 9),
+        (7, "unused", "ddr", "gw0", "ddr0", 20e9, 0),
+        (8, "host", "host_pcie", "host", "ipu0", 8e9, 3),
+    ):
         build.add("links", *link)
     for counter in (("queue", 0, 1.5), ("queue", 90, 0.25), ("depth", 30, 4.0)):
         build.add("counters", *counter)
@@ -285,7 +288,7 @@ def _rich_memory(build: Builder) -> None:
         (5, "v", 5, "output", "float16", 1, 0, 4, 910, False, "tile", 2),
         (6, "r", -1, "weight", "float16", 0, 0, 0, 5000, True, "remote", 0),
         (7, "u", -1, "constant", "int32", 1, 1, 2, 33, True, "tile", 0),
-    ):  # fmt: skip
+    ):
         build.add("variables", *variable)
     for interval in ((2, 1, 3), (1, 3, 4), (4, 1, 2), (1, 2, 3), (0, 0, 4)):
         build.add("live_intervals", *interval)

@@ -60,8 +60,10 @@ TIGHT = {
 @cache
 def tight() -> dict[str, dict[str, list[Any]]]:
     """Columns of all tables; nothing in them breaks a rule."""
-    found = {name: {c: [row[n] for row in rows] for n, c in enumerate(TABLES[name].column_names)}
-             for name, rows in TIGHT.items()}  # fmt: skip
+    found = {
+        name: {c: [row[n] for row in rows] for n, c in enumerate(TABLES[name].column_names)}
+        for name, rows in TIGHT.items()
+    }
     assert check(Trace(META, found)) == []
     return found
 
@@ -193,8 +195,10 @@ def rows_of(trace: Trace) -> dict[str, int]:
 
 QUESTIONS: dict[str, Callable[[Trace], Any]] = {
     "rows": lambda t: {"rows": rows_of(t), "meta": t.meta, "class": rows_of(t.of_each_class()), "check": check(t)},
-    "windows": lambda t: [{"window": str(w), "count": fold.slice_count(t, w), "rows": rows_of(t.within(w)),
-                           "slices": t.expand(w)} for w in windows(t)],
+    "windows": lambda t: [
+        {"window": str(w), "count": fold.slice_count(t, w), "rows": rows_of(t.within(w)), "slices": t.expand(w)}
+        for w in windows(t)
+    ],
     "fitting": lambda t: [str((n, fold.fitting_window(t, n))) for n in (1, 2, 10, 50, 10**6)],
     "totals": lambda t: {"span": fold.span(t), "totals": t.totals(), "works": fold.working_cycles(t)},
     "operations": lambda t: t.operations(),
@@ -202,9 +206,11 @@ QUESTIONS: dict[str, Callable[[Trace], Any]] = {
     "summary": lambda t: {key: value for key, value in t.summary().items() if key != "ipuperf_version"},
     "figures": lambda t: {" / ".join(key): value for key, value in figures(t).items()},
     "html": lambda t: t._repr_html_().replace("<t", "\n<t").splitlines(),
-    "repeats": lambda t: {"replicas": {str(k): v for k, v in t.replicas.items()},
-                          "repeats": [str(tuple(one)) for one in t.repeats]},
-}  # fmt: skip
+    "repeats": lambda t: {
+        "replicas": {str(k): v for k, v in t.replicas.items()},
+        "repeats": [str(tuple(one)) for one in t.repeats],
+    },
+}
 
 
 ASKED = [(name, question) for name in ("tight", "loop", "sharded") for question in QUESTIONS]
@@ -356,14 +362,13 @@ def _loaded(tmp_path: Path, less: int) -> list[Any]:
 
 @together(listed(CALLS))
 def test_every_answer(cases: list[str], golden: Golden, tmp_path: Path) -> None:
-    names: dict[str, Any] = {
-        "Trace": Trace, "META": META, "NOTHING": NOTHING, "np": np, "Words": Words, "fold": fold, "tight": tight,
-        "columns": column_checks, "coerced": _coerced, "expanded": _expanded, "ranged": _ranged,
-        "shown_ipus": _shown_ipus,
-        "narrow": lambda values: str(store._narrow(np.array(values, dtype=np.int64)).dtype),
-        "loaded": lambda less: _loaded(tmp_path, less), "sizes": lambda: [store.MOST_BYTES, store._MOST_META_BYTES],
-        "meta": lambda given: {k: v for k, v in Trace({**META, **given}, NOTHING).meta.items() if k in given},
-    }  # fmt: skip
+    names: dict[str, Any] = {"Trace": Trace, "META": META, "NOTHING": NOTHING, "np": np, "Words": Words, "fold": fold}
+    names |= {"tight": tight, "columns": column_checks, "coerced": _coerced, "expanded": _expanded, "ranged": _ranged}
+    names |= {"shown_ipus": _shown_ipus}
+    names |= {"narrow": lambda values: str(store._narrow(np.array(values, dtype=np.int64)).dtype)}
+    names |= {"loaded": lambda less: _loaded(tmp_path, less)}
+    names |= {"sizes": lambda: [store.MOST_BYTES, store._MOST_META_BYTES]}
+    names |= {"meta": lambda given: {k: v for k, v in Trace({**META, **given}, NOTHING).meta.items() if k in given}}
     golden({case: asked(case, names) for case in cases})
 
 

@@ -36,9 +36,12 @@ def instances(**changes):
 
 ROWS = [
     (0, 0, -1, -1),
-    *[row for k in range(3) for row in [
-        (10 + 100 * k, 1, k, k), (30 + 100 * k, 2, 2 * k, 0), (50 + 100 * k, 2, 2 * k + 1, 1)]],
-]  # fmt: skip
+    *[
+        row
+        for k in range(3)
+        for row in [(10 + 100 * k, 1, k, k), (30 + 100 * k, 2, 2 * k, 0), (50 + 100 * k, 2, 2 * k + 1, 1)]
+    ],
+]
 """Start, segment, micro-batch and iteration of what each IPU does."""
 
 

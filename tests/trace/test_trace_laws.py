@@ -52,9 +52,9 @@ class Made:
                 instance=10 + number, segment=pick.choice((2, 4, 5, 9)), ipu=pick.choice((0, 1, 6)),
                 replica=pick.randint(0, 1), micro_batch=number - 1, iteration=pick.randint(-1, 4),
                 start=pick.randint(0, 99), dur=pick.randint(50, 99), parent=0))  # fmt: skip
-        ops = {"op_id": [8, 3, 7], "name": ["g/b", "g/s/a", "h/recompute/c"], "type": ["B", "A", "C"],
-               "graph": ["g", "g", "h"], "phase": ["fwd", "bwd", "update"], "flops": [1, 2, 3],
-               "line": ["x.py:1", "x.py:2", ""], "dtype": [""] * 3}  # fmt: skip
+        ops = {"op_id": [8, 3, 7], "name": ["g/b", "g/s/a", "h/recompute/c"], "type": ["B", "A", "C"]}
+        ops |= {"graph": ["g", "g", "h"], "phase": ["fwd", "bwd", "update"], "flops": [1, 2, 3]}
+        ops |= {"line": ["x.py:1", "x.py:2", ""], "dtype": [""] * 3}
         loops = {"loop": list(self.loops)} | {
             name: [loop[place] for loop in self.loops.values()]
             for place, name in enumerate(("parent", "count", "period"))
@@ -104,8 +104,8 @@ def touches(one: Any, window: tuple[int, int] | None) -> bool:
 def told(made: Made, slices: fold.Slices) -> list[tuple[int, ...]]:
     """Slices as rows: start, duration, segment, seq, instance and trip."""
     steps, instances = made.trace.columns("steps"), made.trace.columns("instances")
-    rows = (slices.start, slices.dur, steps["segment"][slices.step], steps["seq"][slices.step],
-            instances["instance"][slices.instance], slices.trip)  # fmt: skip
+    rows = (slices.start, slices.dur, steps["segment"][slices.step], steps["seq"][slices.step])
+    rows += (instances["instance"][slices.instance], slices.trip)
     return list(zip(*(row.tolist() for row in rows), strict=True))
 
 
@@ -191,9 +191,13 @@ def test_sums_over_ipus_segments_and_steps(seed: int) -> None:
     ends = [i.start + i.dur for i in own.instances]
     assert fold.span(own.trace) == (min(i.start for i in own.instances), max(ends))
     works = [
-        sum(step.dur * len(list(own.executions(step, own.chain(step.loop)))) for step in own.steps
-            if step.segment == segment and step.kind not in {*WAITING, "host_mid"}) for segment in segments
-    ]  # fmt: skip
+        sum(
+            step.dur * len(list(own.executions(step, own.chain(step.loop))))
+            for step in own.steps
+            if step.segment == segment and step.kind not in {*WAITING, "host_mid"}
+        )
+        for segment in segments
+    ]
     assert working_cycles(own.trace).tolist() == works
     computes = [one.step for one in own.slices if one.step.kind == "compute"]
     longest = sum(step.dur for step in computes)
@@ -203,9 +207,8 @@ def test_sums_over_ipus_segments_and_steps(seed: int) -> None:
 @every
 def test_what_ops_cost(seed: int) -> None:
     own = made(seed)
-    facts = {-1: (NO_OP_NAME, "", "other", "", "", ""), 8: ("g/b", "B", "fwd", "g", "g", "x.py:1"),
-             3: ("g/s/a", "A", "bwd", "g", "s", "x.py:2"),
-             7: ("h/recompute/c", "C", "update", "h", "h", "")}  # fmt: skip
+    facts = {-1: (NO_OP_NAME, "", "other", "", "", ""), 8: ("g/b", "B", "fwd", "g", "g", "x.py:1")}
+    facts |= {3: ("g/s/a", "A", "bwd", "g", "s", "x.py:2"), 7: ("h/recompute/c", "C", "update", "h", "h", "")}
     chosen = np.arange(len(own.instances))[::2]
     for rows in (None, chosen):
         kept = None if rows is None else {own.instances[row].instance for row in rows}
@@ -283,8 +286,10 @@ def test_cycles_spent_by_a_time(seed: int) -> None:
         for name, value in zip(rows, (number, number - 1, count, period), strict=True):
             rows[name].append(value)
     loops = Trace(META, {"steps": {}, "instances": {}, "loops": rows}).loops
-    starts = [sum(k * period for k, (_, period) in zip(trips, nest, strict=True))
-              for trips in itertools.product(*(range(count) for count, _ in nest))]  # fmt: skip
+    starts = [
+        sum(k * period for k, (_, period) in zip(trips, nest, strict=True))
+        for trips in itertools.product(*(range(count) for count, _ in nest))
+    ]
     time = np.arange(-2, length + 5)
     row = np.full(len(time), len(nest) - 1)
     expected = [sum(min(max(at - start, 0), dur) for start in starts) for at in time.tolist()]

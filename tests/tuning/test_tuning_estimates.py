@@ -76,11 +76,9 @@ def test_units_of_probes() -> None:
     assert (swin.seen, swin.probe["pipeline"]) == ((0, 1, 2, 3, 4), (0, 1, 1, 1, 1))
 
 
-SMALL: dict[str, tuple[Any, ...]] = {
-    "config.preset": ("small",), "config.layers": (4,), "config.hidden": (64,), "config.heads": (2,),
-    "config.sequence": (32,), "config.vocabulary": (512,), "sharding": (0,), "micro_batch": (4,), "replicas": (1,),
-    "recompute": ("checkpoints",), "config.memory_proportions": ((0.2,),),
-}  # fmt: skip
+SMALL: dict[str, tuple[Any, ...]] = {"config.preset": ("small",), "config.layers": (4,), "config.hidden": (64,)}
+SMALL |= {"config.heads": (2,), "config.sequence": (32,), "config.vocabulary": (512,), "sharding": (0,)}
+SMALL |= {"micro_batch": (4,), "replicas": (1,), "recompute": ("checkpoints",), "config.memory_proportions": ((0.2,),)}
 
 
 @pytest.mark.heavy

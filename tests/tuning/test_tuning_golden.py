@@ -38,8 +38,9 @@ Said = dict[str, Any]
 # -- units and values --------------------------------------------------------------------------------------------------
 
 ENCODER = {"config.layers": (4,), "config.stages": (2,)}
-PLACED = [("encoder", {"config.layers": n, **({"config.stages": s} if s else {})}) for n in (1, 2, 3, 5, 8)
-          for s in (0, 2, 3)]  # fmt: skip
+PLACED = [
+    ("encoder", {"config.layers": n, **({"config.stages": s} if s else {})}) for n in (1, 2, 3, 5, 8) for s in (0, 2, 3)
+]
 PLACED += [("bert", {"pipeline": p}) for p in ((), (3,), (0, 2), (2, 1, 3))]
 
 
@@ -57,8 +58,9 @@ def test_usual_factors(model: str, golden: Golden) -> None:
     if model not in ("encoder", "mnist_mlp"):
         pytest.importorskip("torch")
     presets = {"gpt2": "small", "resnet50": "mlperf", "swin": "tiny"}
-    given: dict[str, tuple[Any, ...]] = {} if model in ("encoder", "mnist_mlp") else {
-        "config.preset": (presets.get(model, "base"),)}  # fmt: skip
+    given: dict[str, tuple[Any, ...]] = (
+        {} if model in ("encoder", "mnist_mlp") else {"config.preset": (presets.get(model, "base"),)}
+    )
     said: Said = {}
     for machine, batch in (("gc200-1", 24), ("pod4", 96), ("pod16", 1000)):
         for more in ({}, {"sharding": (0,)}):
@@ -277,9 +279,11 @@ def test_estimates(golden: Golden) -> None:
                 seconds, size = estimates.seconds(pending), estimates.bytes(pending)
                 gains = worth(seconds, size, math.inf if told < 3 else 0.003, 1200)
                 said[f"{name} {told} {pending}"] = {
-                    "known": estimates.known, "seconds": [f"{m:.5g} {s:.5g}" for m, s in zip(*seconds)][:8],
-                    "bytes": [f"{m:.5g} {s:.5g}" for m, s in zip(*size)][:8], "worth": [f"{g:.5g}" for g in gains][:8],
-                }  # fmt: skip
+                    "known": estimates.known,
+                    "seconds": [f"{m:.5g} {s:.5g}" for m, s in zip(*seconds)][:8],
+                    "bytes": [f"{m:.5g} {s:.5g}" for m, s in zip(*size)][:8],
+                    "worth": [f"{g:.5g}" for g in gains][:8],
+                }
     golden(digest.lines(said))
 
 
@@ -303,8 +307,8 @@ def test_settings(name: str, tmp_path: Path, golden: Golden) -> None:
     of_model = Sweep({"machine": ("pod4",)}, model="bert")
     (tmp_path / "train.py").touch()
     of_script = Sweep({"machine": ("pod4",)}, "train.py", ("--x", "{machine}"), session=2, folder=str(tmp_path))
-    texts = [poptorch_of(configuration), popxl_of(configuration), scenario_of(configuration, of_model),
-             scenario_of(configuration, of_script)]  # fmt: skip
+    texts = [poptorch_of(configuration), popxl_of(configuration), scenario_of(configuration, of_model)]
+    texts += [scenario_of(configuration, of_script)]
     golden("\n".join(texts).replace(str(tmp_path), "THERE").splitlines())
 
 
@@ -314,14 +318,13 @@ def test_settings(name: str, tmp_path: Path, golden: Golden) -> None:
 def test_bytes_of_a_probe() -> None:
     """Of temporaries only those of products, and of these the largest."""
     plain = {"ipu": 0, "bytes": SimpleNamespace(total=5), "group": "temporaries", "name": "a/x"}
-    changes = ({}, {"bytes": SimpleNamespace(total=9)}, {"bytes": SimpleNamespace(total=7), "name": "a/y"},
-               {"name": "b/x"}, {"group": "variables"}, {"group": "variables", "name": "b"},
-               {"ipu": 1, "name": "a"})  # fmt: skip
+    changes = ({}, {"bytes": SimpleNamespace(total=9)}, {"bytes": SimpleNamespace(total=7), "name": "a/y"})
+    changes += ({"name": "b/x"}, {"group": "variables"}, {"group": "variables", "name": "b"}, {"ipu": 1, "name": "a"})
     variables = [SimpleNamespace(**{**plain, **change}) for change in changes]
     ops = [SimpleNamespace(name="a", op_id=1), SimpleNamespace(name="b", op_id=2)]
     program = SimpleNamespace(ipus=[0, 1], ops=ops, plans={1: 0}, memory=SimpleNamespace(variables=variables))
     with mock.patch("ipuperf.tuning.probes.group_of", lambda variable: variable.group):
-        held = probes._held(program)  # type: ignore[arg-type]
+        held = probes._held(program)
     assert held == {0: {"temporaries": 9, "variables": 10}, 1: {}}
 
 
@@ -330,8 +333,11 @@ def test_bytes_of_a_probe() -> None:
 )
 def test_models_that_need_a_package(missing: str, extra: str | None) -> None:
     error = ModuleNotFoundError("no", name=missing)
-    kind, said = (TuningError, rf"^model 'bert' needs {missing}: pip install 'ipuperf\[{extra}\]'$") if extra else (
-        ModuleNotFoundError, "^no$")  # fmt: skip
+    kind, said = (
+        (TuningError, rf"^model 'bert' needs {missing}: pip install 'ipuperf\[{extra}\]'$")
+        if extra
+        else (ModuleNotFoundError, "^no$")
+    )
     with mock.patch("importlib.import_module", side_effect=error), pytest.raises(kind, match=said):
         factors_of("bert", load_machine("pod4"), 8, {})
 
@@ -351,10 +357,9 @@ def test_layers_that_nobody_says() -> None:
 
 def test_outcomes_of_an_earlier_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there is taken, but for what was not simulated and could be faster than the best by now."""
-    kinds: Mapping[int, Said] = {
-        0: {"seconds": 1.0, "cycles": 7, "ipus": 2}, 1: {"least_seconds": 2.0}, 2: {"least_seconds": 0.5, "busiest": 1},
-        3: {"fullest": Fullest(1, 9, 5, {"a": 1}, ("b 2",))}, 4: {"failure": "x"}, 5: {"least_seconds": 1.5},
-    }  # fmt: skip
+    kinds: Mapping[int, Said] = {0: {"seconds": 1.0, "cycles": 7, "ipus": 2}, 1: {"least_seconds": 2.0}}
+    kinds |= {2: {"least_seconds": 0.5, "busiest": 1}, 3: {"fullest": Fullest(1, 9, 5, {"a": 1}, ("b 2",))}}
+    kinds |= {4: {"failure": "x"}, 5: {"least_seconds": 1.5}}
     made: list[int] = []
 
     def outcome_of(sweep: Sweep, batch: int, place: int, configuration: Said, best: float) -> Outcome:

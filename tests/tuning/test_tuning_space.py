@@ -83,8 +83,9 @@ def test_presets_of_models() -> None:
     assert {sum(each["pipeline"]) for each in space.configurations} == {12}
     assert all(each["replicas"] * len(each["pipeline"]) <= 4 for each in space.configurations)
     assert all(each["sharding"] == 0 or each["replicas"] > 1 for each in space.configurations)
-    assert {sum(s) for s in model_space("bert", "bow-pod4", 64, {"config.preset": ("large",)}).sweep.factors["pipeline"]
-            } == {24}  # fmt: skip
+    assert {
+        sum(s) for s in model_space("bert", "bow-pod4", 64, {"config.preset": ("large",)}).sweep.factors["pipeline"]
+    } == {24}
     with pytest.raises(TuningError, match=r"config.preset: None, allowed: base, large; say it with --set"):
         model_space("bert", "bow-pod4", 64)
 

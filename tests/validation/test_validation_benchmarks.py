@@ -22,8 +22,8 @@ LAUNCH = load_machine("bow-1").chip.launch_cycles
 def case(model: str, quantity: str = "cycles", unit: str = "cycles", **keys: object) -> Case:
     config = keys.pop("config")
     machine = keys.pop("machine", "bow-1")
-    measured = Measured("it", quantity, 1.0, unit, keys.pop("harness", 0))  # type: ignore[arg-type]
-    return Case("X", "kernel", "", str(machine), model, "kernel", measured, config=config, **keys)  # type: ignore[arg-type]
+    measured = Measured("it", quantity, 1.0, unit, keys.pop("harness", 0))
+    return Case("X", "kernel", "", str(machine), model, "kernel", measured, config=config, **keys)
 
 
 @pytest.mark.parametrize(("rows", "cycles"), [(6, 369), (24, 423), (132, 855), (882, 3855)])

@@ -28,7 +28,7 @@ from ipuperf.validation import (
     runs,
     sensitivity,
     sensitivity_text,
-)  # fmt: skip
+)
 from ipuperf.validation import results as kept_results
 from ipuperf.validation.leaving_out import _least, groups
 from ipuperf.validation.plot import draw
@@ -92,21 +92,19 @@ def test_benchmark(name: str, tmp_path: Path, golden: Golden) -> None:
 # -- programs ----------------------------------------------------------------------------------------------------------
 
 MNIST: Mapping[str, str] = {
-    "adam": 'optimiser = "adam"\nreplicas = 4\naccumulation = 2\noffload = ["optimiser"]\nsharding = 9000',
-    "adam off chip": 'optimiser = "adam"\nreplicas = 2\nmicro_batch = 8\noffload = ["optimiser"]',
-    "sgd": 'optimiser = "sgd"\nreplicas = 2\naccumulation = 3\nmicro_batch = 4',
-    "sgd off chip": 'optimiser = "sgd"\noffload = ["optimiser"]',
-    "sharded on chip": 'optimiser = "adam"\nreplicas = 2\nsharding = 64',
-    "inference": 'mode = "inference"\nmicro_batch = 16',
-    "inference of replicas": 'mode = "inference"\nreplicas = 2',
-    "kernel": 'mode = "kernel"\noptimiser = "adam"',
-    "half": 'optimiser = "adam"\nprecision = "f16.16"',
-    "recomputed": 'optimiser = "adam"\nrecompute = "standard"',
-    "pipelined": 'optimiser = "adam"\npipeline = [1, 1]',
-    "options": 'optimiser = "adam"\nconfig = { hidden = 3 }',
-    "lamb": 'optimiser = "lamb"',
-    "no streams": 'optimiser = "adam"\nio = "synthetic"',
-}  # fmt: skip
+    "adam": 'optimiser = "adam"\nreplicas = 4\naccumulation = 2\noffload = ["optimiser"]\nsharding = 9000'
+}
+MNIST |= {"adam off chip": 'optimiser = "adam"\nreplicas = 2\nmicro_batch = 8\noffload = ["optimiser"]'}
+MNIST |= {"sgd": 'optimiser = "sgd"\nreplicas = 2\naccumulation = 3\nmicro_batch = 4'}
+MNIST |= {"sgd off chip": 'optimiser = "sgd"\noffload = ["optimiser"]'}
+MNIST |= {"sharded on chip": 'optimiser = "adam"\nreplicas = 2\nsharding = 64'}
+MNIST |= {"inference": 'mode = "inference"\nmicro_batch = 16'}
+MNIST |= {"inference of replicas": 'mode = "inference"\nreplicas = 2', "kernel": 'mode = "kernel"\noptimiser = "adam"'}
+MNIST |= {"half": 'optimiser = "adam"\nprecision = "f16.16"'}
+MNIST |= {"recomputed": 'optimiser = "adam"\nrecompute = "standard"'}
+MNIST |= {"pipelined": 'optimiser = "adam"\npipeline = [1, 1]'}
+MNIST |= {"options": 'optimiser = "adam"\nconfig = { hidden = 3 }', "lamb": 'optimiser = "lamb"'}
+MNIST |= {"no streams": 'optimiser = "adam"\nio = "synthetic"'}
 
 
 @pytest.mark.parametrize("name", MNIST)
@@ -142,7 +140,7 @@ def test_figures_of_several_runs_and_updates(golden: Golden) -> None:
 
 def test_units(golden: Golden) -> None:
     said = [f"{name}: {quantity}; {units_of(name)}" for name, quantity in QUANTITIES.items()]
-    golden([*said, *(f"{name}: {dimension}, {scale:.12g}" for name, (dimension, scale) in UNITS.items())])  # fmt: skip
+    golden([*said, *(f"{name}: {dimension}, {scale:.12g}" for name, (dimension, scale) in UNITS.items())])
 
 
 # -- sensitivity, fits, measurements -----------------------------------------------------------------------------------
@@ -160,8 +158,8 @@ SOME = (
     f'model = "host_to_device"\nconfig = {{ bytes = 2_000_000 }}\nslow = true\n{measured("time", 0.0008)}'
     'choices = [{ key = "config.bytes", others = [1_000_000, 3_000_000], why = "not stated" }]',
     f'model = "all_reduce"\ncategory = "collective"\nconfig = {{ bytes = 400_000 }}\nreplicas = 4\n'
-    f'{measured("time", 0.0005)}',
-)  # fmt: skip
+    f"{measured('time', 0.0005)}",
+)
 MOVED = (
     "host.pcie_bandwidth",
     "host.stream_latency",
@@ -257,8 +255,10 @@ def test_panels_that_stay_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Four classes, three in a line: two panels have no axes."""
     made_up: list[Figure] = []
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: made_up.append(self) or Path(path).touch())
-    text = (f'model = "tile_copy"\nconfig = {{ bytes = 64 }}\ncategory = "{name}"\n{measured("cycles", 9.0)}'
-            for name in ("kernel", "host-io", "memory", "collective"))  # fmt: skip
+    text = (
+        f'model = "tile_copy"\nconfig = {{ bytes = 64 }}\ncategory = "{name}"\n{measured("cycles", 9.0)}'
+        for name in ("kernel", "host-io", "memory", "collective")
+    )
     rows = [Row(case, 10.0, Figures({}, 1.0)) for case in made(tmp_path, *text)]
     draw(rows, tmp_path / "x.svg")
     assert [axes.axison for axes in made_up[0].axes] == [True] * 4 + [False] * 2

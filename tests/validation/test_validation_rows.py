@@ -27,7 +27,7 @@ from ipuperf.validation import (
 
 def case(name: str, category: str, quantity: str, value: float, unit: str, **keys: object) -> Case:
     measured = Measured("m", quantity, value, unit)
-    return Case(name, category, "s", "bow-1", "matmul", "kernel", measured, **keys)  # type: ignore[arg-type]
+    return Case(name, category, "s", "bow-1", "matmul", "kernel", measured, **keys)
 
 
 FIGURES = Figures({"time": 2e-3, "rate": 500.0, "memory: peak": 3e6}, 1e9)

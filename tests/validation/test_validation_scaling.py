@@ -11,7 +11,7 @@ from ipuperf.validation.scaling import LINES, PAIRS, step_seconds
 def row(name: str, quantity: str, measured: float, unit: str, predicted: float, **keys: object) -> Row:
     case = Case(
         name, "model training", "s", "pod16", "bert", "training", Measured("m", quantity, measured, unit), **keys
-    )  # type: ignore[arg-type]
+    )
     return Row(case, predicted, Figures({"time": 1.0, "rate": 1.0}, 1e9))
 
 

@@ -203,4 +203,8 @@ def test_tables_of_the_command(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     first, _, summary = json.loads(target.read_text(encoding="utf-8"))
     assert (first["run"], first["figures"], summary["class"], summary["seen"]) == (
-        "A", ["host.pcie_bandwidth"], "host-io", 2)  # fmt: skip
+        "A",
+        ["host.pcie_bandwidth"],
+        "host-io",
+        2,
+    )

@@ -59,8 +59,8 @@ def table(name: str) -> list[dict[str, str]]:
 
 
 def _row(line: dict[str, str]) -> Row:
-    names = {key: tuple(line[key].split()) for key in ("popxl", "aten", "tensorflow", "keras", "cost")}
-    return Row(**{**line, **names})  # type: ignore[arg-type]
+    names: dict[str, Any] = {key: tuple(line[key].split()) for key in ("popxl", "aten", "tensorflow", "keras", "cost")}
+    return Row(**{**line, **names})
 
 
 ROWS = tuple(_row(line) for line in table("functions.csv"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .devices import DeviceInfo, DeviceManager
 from .enums import DeviceConnectionType
@@ -46,7 +46,7 @@ def requires_ipu(func: F) -> F:
         create_test_device(kwargs.get("numIPUs", 1), DeviceConnectionType.OnDemand)
         return func(*args, **kwargs)
 
-    return checked  # type: ignore[return-value]
+    return cast(F, checked)
 
 
 def requires_ipu_model(func: F) -> F:

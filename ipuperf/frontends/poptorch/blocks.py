@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MethodType
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
 import torch
 
@@ -222,7 +222,7 @@ def BeginBlock(layer_to_call: _Module, user_id: str | None = None, ipu_id: int |
     if not callable(layer_to_call):
         raise Error(f"BeginBlock: {type(layer_to_call).__name__} is neither a torch.nn.Module nor a function.")
 
-    return _Beginning(layer_to_call, user_id, ipu_id)  # type: ignore[return-value]
+    return cast(_Module, _Beginning(layer_to_call, user_id, ipu_id))
 
 
 class _Beginning:
@@ -276,7 +276,7 @@ def BlockFunction(user_id: str | None = None, ipu_id: int | None = None) -> Call
             with Block(user_id, ipu_id):
                 return function(*args, **kwargs)
 
-        return inside_block  # type: ignore[return-value]
+        return cast(_Module, inside_block)
 
     return decorate
 

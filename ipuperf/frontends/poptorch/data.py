@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import IterableDataset
@@ -35,7 +35,7 @@ _WORKER_ARGUMENTS = ("worker_init_fn", "prefetch_factor", "multiprocessing_conte
 _PIN_ARGUMENTS = ("pin_memory", "pin_memory_device")
 
 
-class DataLoader(torch.utils.data.DataLoader):
+class DataLoader(torch.utils.data.DataLoader[Any]):
     """PyTorch's loader with the batch size of a whole call of the model.
 
     Args:
@@ -128,7 +128,7 @@ class DataLoader(torch.utils.data.DataLoader):
     def divides(self) -> bool:
         """Whether the samples of an epoch are whole calls."""
         known = self.sampler if isinstance(self.sampler, _PartSampler) else self.dataset
-        return not self._is_iterable and len(known) % (self._combined_batch_size or 1) == 0  # type: ignore[arg-type]
+        return not self._is_iterable and len(cast(Sized, known)) % (self._combined_batch_size or 1) == 0
 
     def terminate(self) -> None:
         """Stop loading ahead."""
@@ -146,7 +146,7 @@ class DataLoader(torch.utils.data.DataLoader):
             full, remainder = divmod(super().__len__(), self._joined)
             return full + (remainder > 0 and not self.rebatched_drop_last)
         known = self.sampler if isinstance(self.sampler, _PartSampler) else self.dataset
-        full, remainder = divmod(len(known), self._accessor.rebatched_size)  # type: ignore[arg-type]
+        full, remainder = divmod(len(cast(Sized, known)), self._accessor.rebatched_size)
         return full + (remainder > 0 and not self.rebatched_drop_last)
 
     def __iter__(self) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from os import PathLike
+from typing import cast
 
 import torch
 
@@ -104,8 +105,9 @@ def require_bool(name: str, value: object) -> None:
 
 def require_texts(name: str, values: object) -> None:
     """``AssertionError`` unless ``values`` are several strings."""
-    good = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
-    require(good and all(isinstance(v, str) for v in values), f"{name}: {values!r} given, expected a list of strings")  # type: ignore[attr-defined]
+    several = isinstance(values, Iterable) and not isinstance(values, (str, bytes))
+    texts = several and all(isinstance(value, str) for value in cast(Iterable[object], values))
+    require(texts, f"{name}: {values!r} given, expected a list of strings")
 
 
 def require_path(name: str, value: object) -> None:

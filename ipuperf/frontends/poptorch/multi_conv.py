@@ -118,8 +118,10 @@ class MultiConv:
             if _PARTIALS[kind].size < op.outputs[0].dtype.size:
                 logger.warning(
                     "%s: MultiConv.partialsTypes: ignoring %s, which is smaller than the output type %s",
-                    op.where(), kind, op.outputs[0].dtype,
-                )  # fmt: skip
+                    op.where(),
+                    kind,
+                    op.outputs[0].dtype,
+                )
         graphs: dict[Graph, list[Op]] = {}
         for op in convolutions:
             graphs.setdefault(op.graph, []).append(op)

@@ -96,7 +96,8 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
     share = available_memory_proportion
     good = isinstance(share, int | float) and 0 <= share <= 1
     require(good, f"set_available_memory: {share!r} given, expected a number from 0 to 1")
-    return torch.ops.ipuperf.set_available_memory(tensor, float(share))
+    marked: torch.Tensor = torch.ops.ipuperf.set_available_memory(tensor, float(share))
+    return marked
 
 
 def serializedMatMul(
@@ -120,13 +121,17 @@ def serializedMatMul(
     }.get(mode)
     if size is not None and (factor < 1 or size % factor):
         raise Error(f"serializedMatMul: factor {factor} does not divide the {size} of {mode.name}")
-    return torch.ops.ipuperf.set_matmul_serialization(torch.matmul(lhs, rhs), mode.value, factor, keep_precision)
+    product: torch.Tensor = torch.ops.ipuperf.set_matmul_serialization(
+        torch.matmul(lhs, rhs), mode.value, factor, keep_precision
+    )
+    return product
 
 
 def nop(tensor: torch.Tensor) -> torch.Tensor:
     """An identity that stays in the program."""
     _check_tensor("nop", tensor)
-    return torch.ops.ipuperf.nop(tensor)
+    marked: torch.Tensor = torch.ops.ipuperf.nop(tensor)
+    return marked
 
 
 def ipu_print_tensor(tensor: torch.Tensor, title: str = "") -> torch.Tensor:
@@ -135,7 +140,8 @@ def ipu_print_tensor(tensor: torch.Tensor, title: str = "") -> torch.Tensor:
     Within a model the standard error stream gets the numbers of each micro-batch, which travel to the host in simulated
     time (:class:`ipuperf.ops.PrintTensor`); outside of one PyTorch prints."""
     _check_tensor("ipu_print_tensor", tensor)
-    return torch.ops.ipuperf.ipu_print_tensor(tensor, title)
+    marked: torch.Tensor = torch.ops.ipuperf.ipu_print_tensor(tensor, title)
+    return marked
 
 
 def set_overlap_for_input(input_tensors: Any, mode: OverlapMode) -> Any:

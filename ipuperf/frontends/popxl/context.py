@@ -5,9 +5,9 @@ Thin front of :data:`ipuperf.ir.CONTEXT`; semantics in ``docs/reference/popxl.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager
+from typing import Any, TypeVar, overload
 
 from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart.locations import ExecutionContext
@@ -18,6 +18,8 @@ from .arguments import checked_kinds, whole
 from .builder import current_builder
 from .graph import Graph
 from .ir import Ir
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Context:
@@ -80,6 +82,14 @@ def get_main_graph() -> Graph:
 gcg = get_current_graph
 gmg = get_main_graph
 gir = get_ir
+
+
+@overload
+def in_sequence(enabled: FunctionT) -> FunctionT: ...
+
+
+@overload
+def in_sequence(enabled: bool | str = True) -> _GeneratorContextManager[None]: ...
 
 
 def in_sequence(enabled: Any = True) -> Any:

@@ -44,6 +44,7 @@ def _host_array(
     mapped = isinstance(data, np.memmap)
     if mapped:
         _check_mapped(data, dtype, name)
+    array: np.ndarray
     if mapped and group.is_const:
         array = data
     else:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .ir import Ir
 
 
-class Tensor(_ir.Operators):
+class Tensor(_ir.Operators["Tensor"]):
     """A value of a program under construction. Equal and hashed by id and Ir; arithmetic builds ops.
 
     ``repr`` is ``Tensor[<id> <dtype> <shape>]``, that of a variable ``Variable[...]`` (the tutorials' texts are older
@@ -213,7 +213,8 @@ class Tensor(_ir.Operators):
         return _FUNCTIONS[function](*operands)
 
     def __iadd__(self, other: Any) -> Tensor:
-        return self.operate("add_", self, other)
+        updated: Tensor = self.operate("add_", self, other)
+        return updated
 
     def __getitem__(self, key: Any) -> Tensor:
         """A copy of a part: by integers and slices, by a list, array or tensor of integers (``gather`` along axis 0),
@@ -237,7 +238,7 @@ class Tensor(_ir.Operators):
         return self._op("gather", index)
 
     def _mask(self, mask: Tensor) -> Tensor:
-        return self.operate("where", mask, self, np.zeros((), self.dtype.as_numpy()))
+        return _FUNCTIONS["where"](mask, self, np.zeros((), self.dtype.as_numpy()))
 
     def __len__(self) -> int:
         if not self.shape:
@@ -328,7 +329,7 @@ class Constant(Tensor):
         return super().copy_to_ipu(dst, src)
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {}
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {}
 
 
 def use(functions: Mapping[str, Callable[..., Any]]) -> None:

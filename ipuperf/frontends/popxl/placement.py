@@ -43,8 +43,9 @@ def _reading_place(op: _ir.Op, tensor: _ir.Tensor, seen: set[_ir.Tensor]) -> Pla
     if isinstance(op, _k.IpuCopy):
         return Place(op.source if op.inputs[0] is tensor else op.destination, op.tile_set)
     if not op.called_graphs():
-        copied = isinstance(op, _k.IoTileCopy) and op.inputs[0] is tensor
-        return Place(op.ipu or 0, op.source if copied else _result_set(op))  # type: ignore[attr-defined]
+        if isinstance(op, _k.IoTileCopy) and op.inputs[0] is tensor:
+            return Place(op.ipu or 0, op.source)
+        return Place(op.ipu or 0, _result_set(op))
     passed = (pair for graph, operands in op.calls() for pair in zip(graph.inputs, operands, strict=False))
     return next((_find(operand, seen) for operand, outer in passed if outer is tensor), _NOWHERE)
 

@@ -18,6 +18,7 @@ import numpy as np
 from ipuperf import ir as _ir
 from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart import DeviceInfo
+from ipuperf.ir import converted
 from ipuperf.lowering.placement import ipus_per_replica
 from ipuperf.ops.transfers.remote import check_entries, check_remote_order
 from ipuperf.runtime.executable import Executable, HostOptions
@@ -27,7 +28,7 @@ from .data import check_remote_variables
 from .handle import Constant, Tensor, Variable
 from .ir import Ir
 from .streams import DeviceToHostStream, HostToDeviceStream
-from .utils import converted, downcast_np_dtypes, host_array
+from .utils import downcast_np_dtypes, host_array
 
 h2dStreamBufferMaps = Mapping[HostToDeviceStream, np.ndarray | Any]
 d2hStreamBufferMaps = Mapping[DeviceToHostStream, np.ndarray]

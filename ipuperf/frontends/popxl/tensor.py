@@ -18,7 +18,7 @@ from .remote_buffer import replica_sharded_buffer
 from .spec import TensorByRef, TensorSpec
 
 ScalarType = int | float | bool
-HostScalarTensor = np.ndarray | list | tuple | ScalarType
+HostScalarTensor = np.ndarray | list[_Any] | tuple[_Any, ...] | ScalarType
 HostTensor = np.ndarray | _Any
 TensorLike = Tensor | HostScalarTensor
 host_tensor_types = (np.ndarray, list, tuple)

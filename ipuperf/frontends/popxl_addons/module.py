@@ -211,7 +211,8 @@ class Module(popxl.Module):
             graph = self._graph_cache.create_graph(self, *args, **kwargs)
             if graph not in self._made:
                 self._made[graph] = self._variable_factories.copy(), self._named_inputs.copy()
-            factories, inputs = (tree.copy() for tree in self._made[graph])  # type: ignore[assignment]
+            made_factories, made_inputs = self._made[graph]
+            factories, inputs = made_factories.copy(), made_inputs.copy()
         named = GraphWithNamedArgs(
             graph, inputs, from_module=self, aux=self.aux, called_graphs_grad_info=self._called_gradients()
         )

@@ -37,7 +37,8 @@ def total_FLOPs(ir: popxl.Ir) -> int:
 @checked_arguments
 def evaluate_ir_FLOPs(ir: popxl.Ir) -> Breakdown:
     """The operations of the main graph, times the replicas."""
-    return _times(evaluate_FLOPs(ir.main_graph), ir.replication_factor)
+    breakdown: Breakdown = _times(evaluate_FLOPs(ir.main_graph), ir.replication_factor)
+    return breakdown
 
 
 @checked_arguments

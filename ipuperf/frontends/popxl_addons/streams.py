@@ -53,7 +53,7 @@ class _Streams(Generic[S]):
         return self._streams[key] if isinstance(key, str) else self.streams[key]
 
     def __getattr__(self, name: str) -> S:
-        streams = self.__dict__.get("_streams", {})
+        streams: dict[str, S] = self.__dict__.get("_streams", {})
         if name not in streams:
             raise AttributeError(f"{type(self).__name__} has no stream {name!r}; there are {list(streams)}")
         return streams[name]

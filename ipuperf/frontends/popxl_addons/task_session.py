@@ -17,8 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -123,7 +122,8 @@ class TaskSession(popxl.Session):
         """
         data, variables = src.get_named_tensors_data().to_dict(), self.state.to_dict()
         _report_missing(data, variables, report_missing)
-        self.write_variables_data({variables[name]: data[name] for name in variables if name in data})  # type: ignore[misc]
+        shared = {cast(popxl.Variable, variables[name]): data[name] for name in variables if name in data}
+        self.write_variables_data(shared)
 
     # -- checkpoints -----------------------------------------------------------------------------------------------
 
@@ -181,7 +181,8 @@ class TaskSession(popxl.Session):
         for name, data in state.items():
             mapped = memory_map(data)
             if mapped is None:
-                np.savez(model / f"{name}.npz", **{name: data})  # type: ignore[arg-type]  # a tensor may be called so
+                named: dict[str, Any] = {name: data}
+                np.savez(model / f"{name}.npz", **named)
             else:
                 shutil.copyfile(_file(mapped), model / _file(mapped).name)
         if self.dataloader is not None:
@@ -211,7 +212,8 @@ class TaskSession(popxl.Session):
                 arrays[name] = partial(_mapped_array, saved, mapped, data.shape)
         _report_missing(arrays, variables.keys() - skipped, report_missing)
         _report_missing(information, self.session_state, report_missing)
-        self.write_variables_data({variables[name]: arrays[name]() for name in variables if name in arrays})  # type: ignore[misc]
+        loaded = {cast(popxl.Variable, variables[name]): arrays[name]() for name in variables if name in arrays}
+        self.write_variables_data(loaded)
         if self.dataloader is not None:
             self.dataloader.resume(filename=str(folder / _DATALOADER))
         self.session_state = information or self.session_state
@@ -242,11 +244,12 @@ def initialise_memmap_dir_from_checkpoint(checkpoint_dir: str, memmap_dir: str) 
 
 def memory_map(data: np.ndarray) -> np.memmap | None:
     """The file that ``data`` is mapped from, flushed; None for data in memory."""
-    root, base = None, data
+    root: np.memmap | None = None
+    base: Any = data
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and base.filename is not None:
             root = base
-        base = base.base  # type: ignore[assignment]
+        base = base.base
     if root is not None:
         root.flush()
     return root
@@ -259,7 +262,8 @@ def _file(mapped: np.memmap) -> Path:
 def _array(file: Path, name: str) -> np.ndarray:
     """The array of a file of a checkpoint."""
     with np.load(file) as loaded:
-        return loaded[name]
+        array: np.ndarray = loaded[name]
+    return array
 
 
 def _mapped_array(file: Path, mapped: np.memmap, shape: tuple[int, ...]) -> np.ndarray:
@@ -283,7 +287,7 @@ def _report_missing(names: Iterable[str], expected: Iterable[str], method: Repor
     _LOG.warning("; ".join(parts))
 
 
-def _wandb() -> ModuleType:
+def _wandb() -> Any:
     """The package wandb.
 
     Raises:

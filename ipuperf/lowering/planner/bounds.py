@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.ops.vertices import Counts
+
 from .form import Form, Passes, Types
 from .kernels import Kernel
 from .vertex_bounds import clear_cycles, loop_cycles, start_cycles, step_cycles, turn_cycles
@@ -63,10 +65,10 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
         # Rounding must not lift a bound above the cycles of a plan.
         return (products * cycles_per_product + start) * (1 - 1e-9)
     mean = (weights + loops) * inputs * sums * products * products / window
-    return (products * remaining_cycles + 3 * mean ** (1 / 3) + start) * (1 - 1e-9)
+    return (products * remaining_cycles + 3 * float(mean ** (1 / 3)) + start) * (1 - 1e-9)
 
 
-def least_reduction(depth: np.ndarray, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> np.ndarray:
+def least_reduction(depth: Counts, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> Counts:
     """A lower bound of the cycles of reducing (or casting) ``depth`` partial sums of any size.
 
     It is the start of the vertex and one loop: once for fewer than 16 partial sums, otherwise twice with 4 or more each

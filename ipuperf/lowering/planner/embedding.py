@@ -28,7 +28,7 @@ import numpy as np
 from ipuperf.ops import vertices
 from ipuperf.ops.selection.gather import multi_slice_cycles, multi_update_cycles
 from ipuperf.ops.updates.update_vertices import scaled_add_cycles
-from ipuperf.ops.vertices import ceil_div
+from ipuperf.ops.vertices import Counts, ceil_div
 from ipuperf.ops.work import Lookup, TableUpdate
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class EmbeddingPlan:
         return -(-self.piece // self.index_split)
 
 
-def splits(count: int, most: int) -> np.ndarray:
+def splits(count: int, most: int) -> Counts:
     """Useful numbers of parts of ``count``, up to ``most``: for each size of a part, the smallest number."""
     part_counts, parts = [], 1
     while parts <= min(count, most):
@@ -97,7 +97,7 @@ def splits(count: int, most: int) -> np.ndarray:
     return np.array([n for n in part_counts if n <= most], dtype=np.int64)
 
 
-def strided_reduce(outputs: np.ndarray, partials: np.ndarray, size: int, chip: Chip) -> np.ndarray:
+def strided_reduce(outputs: Counts, partials: Counts, size: int, chip: Chip) -> Counts:
     """Tile cycles of StridedReduce vertices that add up ``partials`` of each of ``outputs`` sums of ``size`` bytes.
 
     The sums are split over the workers in vectors (``docs/reference/cycles.md`` 5.1).
@@ -112,14 +112,14 @@ class _Grids:
 
     work: Lookup
     chip: Chip
-    groups: np.ndarray
-    indices: np.ndarray
-    rows: np.ndarray
-    columns: np.ndarray
-    index_split: np.ndarray
-    row_split: np.ndarray
+    groups: Counts
+    indices: Counts
+    rows: Counts
+    columns: Counts
+    index_split: Counts
+    row_split: Counts
 
-    def exchange(self, size: np.ndarray) -> np.ndarray:
+    def exchange(self, size: Counts) -> Counts:
         """Cycles in which a tile receives ``size`` bytes."""
         return ceil_div(size, self.chip.exchange_bytes_per_cycle)
 
@@ -129,12 +129,13 @@ class _Grids:
         return self.work.dtype.size
 
     @property
-    def surplus(self) -> np.ndarray:
+    def surplus(self) -> Counts:
         """Bytes that a tile has of the table beyond an even spread over all tiles."""
         grain = _grain(self.work)
         grains = -(-self.work.width // grain) * self.work.entries * self.work.groups
         even = -(-grains // self.chip.tiles) * grain * self.size
-        return np.maximum(self.rows * self.columns * self.groups * self.size - even, 0)
+        surplus: Counts = np.maximum(self.rows * self.columns * self.groups * self.size - even, 0)
+        return surplus
 
 
 def _grain(work: Lookup) -> int:
@@ -142,12 +143,12 @@ def _grain(work: Lookup) -> int:
     return min(work.width, max(1, 8 // work.dtype.size))
 
 
-def _hits(indices: np.ndarray, rows: np.ndarray, entries: int) -> np.ndarray:
+def _hits(indices: Counts, rows: Counts, entries: int) -> Counts:
     """Expected number of ``indices`` in ``rows`` of ``entries``, rounded up."""
     return np.minimum(indices, np.ceil(indices * (rows / entries)).astype(np.int64))
 
 
-def _lookup_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
+def _lookup_estimates(grids: _Grids) -> tuple[Counts, Counts]:
     """Cycles and temporary bytes of a lookup."""
     work, workers, size = grids.work, grids.chip.workers, grids.size
     split, divided = grids.index_split > 1, grids.row_split > 1
@@ -156,7 +157,7 @@ def _lookup_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     table = np.maximum(split * grids.rows * grids.columns * grids.groups * size, grids.surplus)
     arriving = grids.row_split * second_indices * grids.columns * grids.groups * size
 
-    def stage(part: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    def stage(part: Counts, indices: Counts) -> Counts:
         mine = ceil_div(indices, workers)
         hits = _hits(mine, grids.rows, work.entries)
         return grids.groups * multi_slice_cycles(part, hits, mine - hits, size, workers)
@@ -171,9 +172,7 @@ def _lookup_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     return cycles, memory
 
 
-def update_cycles(
-    work: TableUpdate, columns: np.ndarray, hits: np.ndarray, passed: np.ndarray, workers: int
-) -> np.ndarray:
+def update_cycles(work: TableUpdate, columns: Counts, hits: Counts, passed: Counts, workers: int) -> Counts:
     """Tile cycles of the vertices of an update.
 
     Updates that only write use MultiUpdate vertices, which cost as much as those of a lookup
@@ -183,7 +182,7 @@ def update_cycles(
     return cycles(columns, hits, passed, work.dtype.size, workers)
 
 
-def combined_cycles(work: TableUpdate, elements: np.ndarray, chip: Chip, *, apart: bool) -> np.ndarray:
+def combined_cycles(work: TableUpdate, elements: Counts, chip: Chip, *, apart: bool) -> Counts:
     """Tile cycles of combining reduced partial tables with the table, by a scaled addition or the operation itself.
 
     An update that only writes has no partial tables.
@@ -198,7 +197,7 @@ def combined_cycles(work: TableUpdate, elements: np.ndarray, chip: Chip, *, apar
     return vertices.binary(COMBINED_BY[work.operation], work.dtype, 1).cycles(elements, chip)
 
 
-def _update_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
+def _update_estimates(grids: _Grids) -> tuple[Counts, Counts]:
     """Cycles and temporary bytes of an update."""
     work, chip, size = grids.work, grids.chip, grids.size
     assert isinstance(work, TableUpdate)
@@ -220,7 +219,7 @@ def _update_estimates(grids: _Grids) -> tuple[np.ndarray, np.ndarray]:
     return cycles, memory
 
 
-def _grids(chip: Chip, work: Lookup) -> tuple[_Grids, np.ndarray]:
+def _grids(chip: Chip, work: Lookup) -> tuple[_Grids, Counts]:
     """All grids of at most all tiles, and the split of the columns of each."""
     grain = _grain(work)
     grains = -(-work.width // grain)

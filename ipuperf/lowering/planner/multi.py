@@ -175,7 +175,9 @@ class Reference:
     def excess(self, terms: Mapping[str, np.ndarray]) -> np.ndarray:
         """Cycles by which the steps of some splits are longer."""
         steps = _steps(terms, self.count)
-        return sum((np.maximum(0, values - self.cycles[name]) for name, values in steps.items()), np.int64(0))
+        longer = (np.maximum(0, values - self.cycles[name]) for name, values in steps.items())
+        total: np.ndarray = sum(longer, np.int64(0))
+        return total
 
 
 def _steps(terms: Mapping[str, np.ndarray], count: int) -> dict[str, np.ndarray]:

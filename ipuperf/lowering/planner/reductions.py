@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ops.vertices import planned_cast_cycles
+from ipuperf.ops.vertices import Counts, planned_cast_cycles
 
 from .vertices import ceil
 
@@ -52,14 +52,14 @@ def _stage_goals(depth: int, stages: int) -> tuple[tuple[int, ...], float]:
 _REDUCE_LOOP = {(4, 4): (8, 7), (4, 2): (7, 6), (2, 4): (10, 9), (2, 2): (9, 8)}
 
 
-def reduce_single_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+def reduce_single_cycles(outputs: Counts, depth: Counts, types: tuple[int, int], chip: Chip) -> Counts:
     """Tile cycles of ConvReduce with all partial sums but the first in one input; whole vectors of outputs only."""
     width = 4 if types[0] == 4 else 8
     loop = 2 * (depth - 1) + _REDUCE_LOOP[types][0]
     return 33 + chip.workers * (20 + loop * ceil(outputs // width, chip.workers))
 
 
-def reduce_many_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+def reduce_many_cycles(outputs: Counts, depth: Counts, types: tuple[int, int], chip: Chip) -> Counts:
     """Tile cycles of ConvReduce with one input for each partial sum."""
     size, workers, many = types[0], chip.workers, _REDUCE_LOOP[types][1]
     width = 4 if size == 4 else 8
@@ -67,10 +67,11 @@ def reduce_many_cycles(outputs: np.ndarray, depth: np.ndarray, types: tuple[int,
     loops = loops + (remainder & 1) + (remainder >> 1 & 1) + (remainder >> 2)
     tail = np.where(remainder > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
     shares = loops // workers
-    return workers * (32 + shares * (3 * depth + many) + np.where(loops > shares * workers, tail, 0))
+    cycles: Counts = workers * (32 + shares * (3 * depth + many) + np.where(loops > shares * workers, tail, 0))
+    return cycles
 
 
-def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int], chip: Chip) -> np.ndarray:
+def _reduce_vertex(outputs: Counts, depth: Counts, types: tuple[int, int], chip: Chip) -> Counts:
     """Tile cycles of one ConvReduce of ``depth`` partial sums to ``outputs`` elements; ``types``: bytes in and out.
 
     The partial sums are one input where they fit into a sixteenth of the memory in whole elements, otherwise one each.
@@ -86,13 +87,13 @@ def _reduce_vertex(outputs: np.ndarray, depth: np.ndarray, types: tuple[int, int
 class Reduction:
     """Exchange cycles of later stages, cycles of reducing (or casting) partial sums, temporary bytes, stages."""
 
-    exchange: np.ndarray
-    cycles: np.ndarray
-    temp_bytes: np.ndarray
-    stages: np.ndarray
+    exchange: Counts
+    cycles: Counts
+    temp_bytes: Counts
+    stages: Counts
 
 
-def reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> Reduction:
+def reduction(partials: Counts, depths: Counts, size: int, out_size: int, chip: Chip) -> Reduction:
     """The reduction of ``depths`` partial sums of ``partials`` elements on each tile."""
     none = np.zeros_like(partials)
     several = np.flatnonzero(depths > 1)
@@ -118,7 +119,7 @@ def reduction(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int
     return reduced
 
 
-def _stages(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, chip: Chip) -> Reduction:
+def _stages(partials: Counts, depths: Counts, size: int, out_size: int, chip: Chip) -> Reduction:
     """The reduction of several partial sums, in up to three stages (:func:`reduce_depths`)."""
     partial_bytes, none = partials * size, np.zeros_like(partials)
     if depths.max() < _TWO_STAGES:
@@ -141,10 +142,13 @@ def _stages(partials: np.ndarray, depths: np.ndarray, size: int, out_size: int, 
 
 
 @lru_cache(maxsize=64)
-def least_reductions(partial_size: int, out_size: int, chip: Chip) -> np.ndarray:
+def least_reductions(partial_size: int, out_size: int, chip: Chip) -> Counts:
     """Lower bounds of the cycles of reducing 0, 1, 2 ... (up to the number of tiles) partial sums, for any outputs."""
     depths = np.arange(chip.tiles + 1)
     reductions = [
         reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip) for n in (1, 4, 8)
     ]
-    return np.min([stage_reduction.exchange + stage_reduction.cycles for stage_reduction in reductions], axis=0)
+    least: Counts = np.min(
+        [stage_reduction.exchange + stage_reduction.cycles for stage_reduction in reductions], axis=0
+    )
+    return least

@@ -296,6 +296,21 @@ def _sum_bytes(elements: np.ndarray, kernel: Kernel, grid: Grid, types: Types) -
     return sums, sum_bytes
 
 
+def _input_rate(form: Form, grid: Grid, rate: int) -> np.ndarray | int:
+    """Bytes of inputs per cycle that reach a tile whose exchange brings in ``rate``."""
+    derived = form.joint and form.pass_ != "fcfwd"
+    # Two tiles with the same inputs share an exchange bus, which brings them in at twice the rate.
+    return rate if derived else rate * (2 - (grid.out_split & 1))
+
+
+def _most_extra(
+    arrived: np.ndarray, transformed: np.ndarray | int, sums: np.ndarray, several: np.ndarray
+) -> np.ndarray:
+    """Bytes besides those that live through a pass: while operands arrive, or while partial sums are exchanged."""
+    extra: np.ndarray = np.maximum(arrived + np.maximum(transformed, sums), 2 * np.maximum(transformed, sums * several))
+    return extra
+
+
 def operand_terms(
     form: Form,
     kernel: Kernel,
@@ -316,18 +331,13 @@ def operand_terms(
     # Of operands that several tiles read, each of them already has an equal share.
     moved_inputs = (elements.inputs - elements.inputs // grid.out_split) * types.input
     moved_weights = (elements.weights - elements.weights // grid.sharers) * types.input
-    derived = form.joint and form.pass_ != "fcfwd"
-    # Two tiles with the same inputs share an exchange bus, which brings them in at twice the rate.
-    paired = rate if derived else rate * (2 - (grid.out_split & 1))
+    paired, several = _input_rate(form, grid, rate), grid.depth > 1
     zero_weights, zero_inputs = (z * types.input for z in _zero_padding(form, kernel, grid, cut))
     ahead_transform, pass_transform = _transforms(moves(form, kernel, types, chip, cut), passes, grid.tiles, chip)
-    arrive, several = ceil(moved_inputs, paired), grid.depth > 1
     sums, sum_bytes = _sum_bytes(elements.sums, kernel, grid, types)
-    zeros, input_bytes = zero_weights + zero_inputs, elements.inputs * types.input
+    arrive, zeros, input_bytes = ceil(moved_inputs, paired), zero_weights + zero_inputs, elements.inputs * types.input
     arrived = moved_inputs + moved_weights + zeros
-    extra = np.maximum(
-        arrived + np.maximum(pass_transform.most, sums), 2 * np.maximum(pass_transform.most, sums * several)
-    )
+    extra = _most_extra(arrived, pass_transform.most, sums, several)
     partials = elements.partials * kernel.partial_size
     terms = {
         "transform_exchange": pass_transform.exchange,
@@ -344,24 +354,21 @@ def operand_terms(
     live = zeros + elements.weights * types.input + sum_bytes + (0 if passes.ahead else input_bytes)
     # Bytes that live through all passes.
     fixed = sliced_bytes + added_bytes + (ahead_transform.most + input_bytes if passes.ahead else 0)
-    plan_terms = (
-        {"dynamic_slice": 0, "dynamic_update": 0}
-        | terms
-        | {
-            "broadcast": broadcast,
-            "prepare": prepare,
-            "finish": finish,
-            "bytes_transform": pass_transform.moved,
-            "bytes_broadcast": ahead_transform.moved + moved_inputs if passes.ahead else 0,
-            "bytes_operands": moved_weights + (0 if passes.ahead else moved_inputs),
-            "bytes_zeros": zeros,
-            "bytes_partials": partials * several,
-            "temp_bytes": fixed + np.maximum(np.maximum(2 * pass_transform.most, sliced_bytes), live),
-            "fixed_bytes": fixed,
-            "extra_bytes": extra + (ahead_transform.most + sliced_bytes + added_bytes),
-            "total": total,
-        }
-    )
+    plan_terms = {"dynamic_slice": 0, "dynamic_update": 0} | terms
+    plan_terms |= {
+        "broadcast": broadcast,
+        "prepare": prepare,
+        "finish": finish,
+        "bytes_transform": pass_transform.moved,
+        "bytes_broadcast": ahead_transform.moved + moved_inputs if passes.ahead else 0,
+        "bytes_operands": moved_weights + (0 if passes.ahead else moved_inputs),
+        "bytes_zeros": zeros,
+        "bytes_partials": partials * several,
+        "temp_bytes": fixed + np.maximum(np.maximum(2 * pass_transform.most, sliced_bytes), live),
+        "fixed_bytes": fixed,
+        "extra_bytes": extra + (ahead_transform.most + sliced_bytes + added_bytes),
+        "total": total,
+    }
     # Every term becomes a vector, so that splits can be selected by index.
     return {name: value if isinstance(value, np.ndarray) else zero_cycles + value for name, value in plan_terms.items()}
 

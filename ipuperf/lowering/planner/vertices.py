@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.ops.vertices import Counts
+
 from .form import Form
 from .kernels import SLIC_WIDTH, Kernel
 
@@ -29,20 +31,20 @@ class Piece:
         groups, in_groups, out_groups: counted in groupings of the vertex.
     """
 
-    batch: np.ndarray
-    field: tuple[np.ndarray, ...]
-    kernel: tuple[np.ndarray, ...]
-    groups: np.ndarray
-    in_groups: np.ndarray
-    out_groups: np.ndarray
+    batch: Counts
+    field: tuple[Counts, ...]
+    kernel: tuple[Counts, ...]
+    groups: Counts
+    in_groups: Counts
+    out_groups: Counts
 
 
-def ceil(a: np.ndarray, b: np.ndarray | int) -> np.ndarray:
+def ceil(a: Counts, b: Counts | int) -> Counts:
     """Integer division rounded up."""
     return -(-a // b)
 
 
-def product(values: tuple[np.ndarray, ...]) -> np.ndarray:
+def product(values: tuple[Counts, ...]) -> Counts:
     """Element-wise product of several vectors."""
     result = values[0]
     for value in values[1:]:
@@ -53,7 +55,7 @@ def product(values: tuple[np.ndarray, ...]) -> np.ndarray:
 # -- how workers share a piece of the field --------------------------------------------------------------------------
 
 
-def _spans(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, workers: int) -> tuple[np.ndarray, ...]:
+def _spans(batch: Counts, field: tuple[Counts, ...], form: Form, workers: int) -> tuple[Counts, ...]:
     """``(first, middle, last, width)`` per worker and candidate.
 
     These are the length of the first row piece, the number of whole rows after it, the length of the last row piece,
@@ -77,9 +79,10 @@ def _spans(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, workers
     return first_piece, whole_rows, last_piece, np.broadcast_to(width, first_piece.shape)
 
 
-def _slowest(worker: np.ndarray, workers: int, tail: int) -> np.ndarray:
+def _slowest(worker: Counts, workers: int, tail: int) -> Counts:
     """Tile cycles of the slowest worker; the supervisor needs ``tail`` cycles more than the fastest."""
-    return np.maximum(workers * worker.max(axis=0), workers * worker.min(axis=0) + tail)
+    cycles: Counts = np.maximum(workers * worker.max(axis=0), workers * worker.min(axis=0) + tail)
+    return cycles
 
 
 # -- AMP -------------------------------------------------------------------------------------------------------------
@@ -87,7 +90,7 @@ def _slowest(worker: np.ndarray, workers: int, tail: int) -> np.ndarray:
 # The constants of this and the next sections are those of PopLibs' PerformanceEstimation.hpp.
 
 
-def _amp_1x1_worker(positions: np.ndarray, kernel: Kernel, zero: int) -> np.ndarray:
+def _amp_1x1_worker(positions: Counts, kernel: Kernel, zero: int) -> Counts:
     count, wide = positions, kernel.in_size == 4
     if not wide and (kernel.units == 16 or kernel.partial_size == 4):
         short = np.where(count == 1, 31, 40) + (1 if zero else 2)
@@ -100,7 +103,7 @@ def _amp_1x1_worker(positions: np.ndarray, kernel: Kernel, zero: int) -> np.ndar
     return np.where(count == 0, 0, fixed + zero * (2 + clear * count))
 
 
-def _amp_nx1_piece(length: np.ndarray, kernel: Kernel) -> np.ndarray:
+def _amp_nx1_piece(length: Counts, kernel: Kernel) -> Counts:
     """Worker cycles of one worklist item; nothing where there is no item."""
     wide = kernel.in_size == 4
     full = kernel.units == (16 if kernel.partial_size == 2 else 8)
@@ -111,7 +114,7 @@ def _amp_nx1_piece(length: np.ndarray, kernel: Kernel) -> np.ndarray:
     return np.where(length == 0, 0, cycles + 3 - 9)
 
 
-def amp_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def amp_inner(batch: Counts, field: tuple[Counts, ...], form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Rows: 1x1 worker time without and with clearing; or nx1 worker time."""
     if kernel.flat(form):
         # Each worker has so many positions, or one more.
@@ -131,13 +134,13 @@ def shuffle_cycles(kernel: Kernel) -> int:
     return {4: 60, 2: 46, 1: 15}.get(kernel.height, 20 * kernel.height)
 
 
-def _zero_partials(piece: Piece, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _zero_partials(piece: Piece, kernel: Kernel, chip: Chip) -> Counts:
     """Tile cycles of clearing the partial sums, two elements per cycle and worker."""
     per_worker = ceil(product(piece.field) * piece.batch * kernel.out_grouping, chip.workers)
     return (ceil(per_worker, 2) + 5) * chip.workers * piece.out_groups * piece.groups
 
 
-def _amp_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _amp_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, chip: Chip) -> Counts:
     workers, groups, in_groups, out_groups = chip.workers, piece.groups, piece.in_groups, piece.out_groups
     load = kernel.units * chip.amp_unit_bytes // chip.weight_load_bytes_per_cycle
     passes = -(-kernel.out_grouping // kernel.units)
@@ -147,25 +150,27 @@ def _amp_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kerne
         retained = workers * (7 + 3 * (in_groups * groups - 1)) if half_wide else 0
         later = (in_groups - 1) * (16 - common + out_groups * (19 + passes * (6 + load + inner_loops[0])))
         begin = 11 + out_groups * (19 - common + passes * (7 + load + inner_loops[1]))
-        return 50 + retained + groups * (12 + common + later + begin)
+        flat_cycles: Counts = 50 + retained + groups * (12 + common + later + begin)
+        return flat_cycles
     outer_rows = ceil(piece.kernel[0], kernel.height)
     inner_kernel = product(piece.kernel[1:])
     loops = outer_rows * (14 + inner_kernel * (12 + passes * (load + shuffle_cycles(kernel) + 3)))
     loops = loops + inner_loops[0] * passes * outer_rows * inner_kernel
     fixed = 109 + workers * 9 + workers * (9 if kernel.partial_size == 4 else 10)
     clear = groups * (17 * out_groups + 6 * (out_groups - 1) + 1) + (groups - 1) * 6 + 1
-    return (
+    cycles: Counts = (
         fixed
         + clear
         + groups * (16 + in_groups * (14 + out_groups * (14 + loops)))
         + _zero_partials(piece, kernel, chip)
     )
+    return cycles
 
 
 # -- SLIC ------------------------------------------------------------------------------------------------------------
 
 
-def _slic_row(length: np.ndarray, kernel: Kernel, stride: int, zero: bool) -> np.ndarray:
+def _slic_row(length: Counts, kernel: Kernel, stride: int, zero: bool) -> Counts:
     """Worker cycles of one row piece; nothing where there is none."""
     positions, narrow = length, kernel.units == 2 and kernel.partial_size == 2
     if stride == 1:
@@ -181,7 +186,7 @@ def _slic_row(length: np.ndarray, kernel: Kernel, stride: int, zero: bool) -> np
     return np.where(positions == 0, 0, item + cycles * (1 if kernel.units == 4 else 2))
 
 
-def _slic_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _slic_inner(batch: Counts, field: tuple[Counts, ...], form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Rows: worker time of a later and of the first (clearing) kernel block."""
     first_piece, whole_rows, last_piece, width = _spans(batch, field, form, chip.workers)
     narrow = kernel.units == 2 and kernel.partial_size == 2
@@ -195,7 +200,7 @@ def _slic_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, ke
     return np.stack(result)
 
 
-def _slic_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _slic_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, chip: Chip) -> Counts:
     groups, blocks = piece.groups, ceil(piece.kernel[-1], SLIC_WIDTH) * product(piece.kernel[:-1])
     narrow = kernel.units == 2 and kernel.partial_size == 2
     if kernel.group_grouping == 1:
@@ -210,7 +215,8 @@ def _slic_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kern
         block = (load + 21) * strides + 6 * (strides - 1) + 1 + 15
         body += 8
     supervisor = (25 if narrow else 28) + body * groups + 6 * (groups - 1) + 1 + block * blocks + 6 * (blocks - 1) + 1
-    return supervisor + groups * (inner_loops[1] + (blocks - 1) * inner_loops[0] * strides)
+    cycles: Counts = supervisor + groups * (inner_loops[1] + (blocks - 1) * inner_loops[0] * strides)
+    return cycles
 
 
 # -- MAC vertices ----------------------------------------------------------------------------------------------------
@@ -236,7 +242,7 @@ def short_hmac(form: Form, kernel: Kernel) -> bool:
     return form.one_by_one and kernel.in_size == 2 and kernel.partial_size == 4
 
 
-def _hmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _hmac_inner(batch: Counts, field: tuple[Counts, ...], form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Worker time for one kernel element: whole rows and a part of a row."""
     workers = chip.workers
     rows = batch
@@ -251,17 +257,19 @@ def _hmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, ke
         kernel.in_grouping, kernel
     )
     worker = 16 + parts // split * (19 + width * position_cycles) + np.where(part > 0, 19 + part * position_cycles, 0)
-    return (workers * (worker - (17 if short_hmac(form, kernel) else 0)))[None]
+    cycles: Counts = (workers * (worker - (17 if short_hmac(form, kernel) else 0)))[None]
+    return cycles
 
 
-def _hmac_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _hmac_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, chip: Chip) -> Counts:
     loop = inner_loops[0] * product(piece.kernel) + 16 * chip.workers
     fixed = 58 if kernel.in_size == 4 else 55 if short_hmac(form, kernel) else 65
     group_cycles = 23 + piece.in_groups * (15 + piece.out_groups * (10 + loop))
-    return fixed + 9 * chip.workers + piece.groups * group_cycles + _zero_partials(piece, kernel, chip)
+    cycles: Counts = fixed + 9 * chip.workers + piece.groups * group_cycles + _zero_partials(piece, kernel, chip)
+    return cycles
 
 
-def _vmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _vmac_inner(batch: Counts, field: tuple[Counts, ...], form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Rows: whole positions and parts of positions per worker, parts that make a position, positions in all."""
     positions = product(field) * batch
     # Positions are cut so that all workers get equally many parts.
@@ -270,11 +278,11 @@ def _vmac_inner(batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, ke
     return np.stack([parts // split, parts % split, split, positions])
 
 
-def _vmac_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _vmac_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, chip: Chip) -> Counts:
     whole, parts, split, positions = inner_loops
     width, fast_loop = piece.kernel[-1], kernel.group_grouping >= 8 and kernel.partial_size == 2
 
-    def row(size: np.ndarray) -> np.ndarray:
+    def row(size: Counts) -> Counts:
         if fast_loop:
             return 25 + 3 * (size - 1)
         return 7 + (5 if kernel.partial_size == 4 else 3) + 3 + 2 * (size - 1)
@@ -291,17 +299,16 @@ def _vmac_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kern
     share = ceil(outputs, chip.workers)
     merge = 10 - wide + (7 + 2 * wide + (1 + wide) * (chip.workers - 1)) * share // kernel.group_grouping
     loop = 32 + piece.in_groups * (24 + chip.workers * worker)
-    return 76 + (chip.workers * (clear + merge) + loop) * piece.groups
+    cycles: Counts = 76 + (chip.workers * (clear + merge) + loop) * piece.groups
+    return cycles
 
 
-def _outer_inner(
-    batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip
-) -> np.ndarray:
+def _outer_inner(batch: Counts, field: tuple[Counts, ...], form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Row 0: positions of one worker."""
     return ceil(product(field) * batch, chip.workers)[None]
 
 
-def _outer_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def _outer_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Tile cycles of an outer product (``docs/reference/cycles.md`` 7.5).
 
     A grouping of one vector is shorter than the fast loop needs. The update of a joint plan has the grouping of its
@@ -314,20 +321,19 @@ def _outer_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Ker
     else:
         position_cycles = 10 + (size * 2 if wide else size * 5 // 2)
     loop = (11 if wide else 10) + inner_loops[0] * position_cycles
-    return chip.workers * (25 + piece.out_groups * piece.groups * loop)
+    cycles: Counts = chip.workers * (25 + piece.out_groups * piece.groups * loop)
+    return cycles
 
 
 _INNER = {"AMP": amp_inner, "SLIC": _slic_inner, "HMAC": _hmac_inner, "VMAC": _vmac_inner, "OUTER": _outer_inner}
 _OUTER = {"AMP": _amp_cycles, "SLIC": _slic_cycles, "HMAC": _hmac_cycles, "VMAC": _vmac_cycles, "OUTER": _outer_cycles}
 
 
-def inner_cycles(
-    batch: np.ndarray, field: tuple[np.ndarray, ...], form: Form, kernel: Kernel, chip: Chip
-) -> np.ndarray:
+def inner_cycles(batch: Counts, field: tuple[Counts, ...], form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Cycles of the vertex's inner loop for pieces of the field, in the rows that :func:`vertex_cycles` reads."""
     return _INNER[kernel.method](batch, field, form, kernel, chip)
 
 
-def vertex_cycles(piece: Piece, inner_loops: np.ndarray, form: Form, kernel: Kernel, chip: Chip) -> np.ndarray:
+def vertex_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, chip: Chip) -> Counts:
     """Tile cycles of one vertex for each candidate; ``inner_loops``: columns of :func:`inner_cycles`."""
     return _OUTER[kernel.method](piece, inner_loops, form, kernel, chip)

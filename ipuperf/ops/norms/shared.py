@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from ..base import Arrays, Environment, Gradients, Kernel, Op
 from ..binding import Step, WorkingArrays, scalar
 from ..transfers.collectives import over_group
 from ..work import GroupCollective, Reduction, Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 
 def statistics_dtype(dtype: DType) -> DType:
@@ -126,8 +129,8 @@ def fused(name: str, dtype: DType, elements: int, operands: int, operations: int
     """A generated expression vertex (lib/popops/ExpressionGenerator.cpp:320-335): ``20 + operands * (m // v + m mod v)
     * operations`` per worker. The estimate is upstream's guess, hence low confidence."""
 
-    def thread(m: np.ndarray, chip: object) -> np.ndarray:
-        vector = vertices.vector_width(dtype, chip)  # type: ignore[arg-type]
+    def thread(m: vertices.Counts, chip: Chip) -> vertices.Counts:
+        vector = vertices.vector_width(dtype, chip)
         return 20 + operands * (m // vector + m % vector) * operations
 
     vertex = f"popops::map::{name}<{vertices.poplar_type(dtype)}>"

@@ -41,7 +41,8 @@ def axis_weights(start: float, stop: float, bins: int, ratio: int, length: int) 
     matrix = np.zeros((bins * ratio, length))
     # At the border both neighbours may be the same element, so weights are added.
     np.add.at(matrix, (np.broadcast_to(np.arange(bins * ratio), positions.shape), positions), weights)
-    return matrix.reshape(bins, ratio, length).mean(1)
+    means: np.ndarray = matrix.reshape(bins, ratio, length).mean(1)
+    return means
 
 
 class _RegionOp(Op):
@@ -57,8 +58,10 @@ class _RegionOp(Op):
         rois, batch = self.inputs[1:]
         check_indices(self, batch)
         self.require(len(images) == 4, f"images have shape {images}; (batch, channels, rows, columns) is needed")
-        self.require(rois.shape == (*batch.shape, 4) and len(batch.shape) == 1,
-                     f"regions {rois.shape} and their images {batch.shape}; (n, 4) and (n,) are needed")  # fmt: skip
+        self.require(
+            rois.shape == (*batch.shape, 4) and len(batch.shape) == 1,
+            f"regions {rois.shape} and their images {batch.shape}; (n, 4) and (n,) are needed",
+        )
         sizes = (*self.output_size, self.sampling_ratio)
         self.require(
             len(sizes) == 3 and min(sizes) >= 1,

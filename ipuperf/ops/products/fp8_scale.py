@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from .. import vertices
 from ..custom import CustomOp
 from ..selection.histogram import compare_with_levels
 from ..work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 #: Scales that are tried.
 SCALES = range(-31, 32)
@@ -74,7 +77,7 @@ def _loops() -> Vertices:
     cycles. It is an estimate with low confidence."""
     addition_cycles = vertices.binary("ADD", INT32, 1).cycles
 
-    def cycles(elements: np.ndarray, chip: object) -> np.ndarray:
-        return len(SCALES) * BINS * SETS * (100 + addition_cycles(elements, chip)) * (np.asarray(elements) > 0)  # type: ignore[arg-type]
+    def cycles(elements: vertices.Counts, chip: Chip) -> vertices.Counts:
+        return len(SCALES) * BINS * SETS * (100 + addition_cycles(elements, chip)) * (np.asarray(elements) > 0)
 
     return Vertices("Fp8Scale/loops", 1, cycles, low_confidence=True)

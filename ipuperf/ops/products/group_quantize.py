@@ -56,7 +56,8 @@ class GroupQuantizeDecompress(CustomOp):
     def value(self, *operands: np.ndarray) -> np.ndarray:
         """Shift, mask, scale and add."""
         words, scale, bias = operands
-        return (unpacked(words) * scale + bias).reshape(self.outputs[0].shape)
+        values: np.ndarray = (unpacked(words) * scale + bias).reshape(self.outputs[0].shape)
+        return values
 
     def work(self) -> Sequence[Work]:
         """The decompressing codelet, then one generated expression (``group_quantize_decompressx.cpp``)."""
@@ -102,7 +103,8 @@ class BlockQuantizeDecompress(GroupQuantizeDecompress):
         # Axis 1 goes over the four shifts, axis 2 over the words of a block.
         blocks = words.reshape(-1, 1, BLOCK).view(np.uint16) >> SHIFTS[::-1].reshape(1, PACKED, 1)
         numbers = (blocks & 15).reshape(*words.shape[:2], words.shape[2] * PACKED)
-        return (numbers * scale + bias).reshape(self.outputs[0].shape)
+        values: np.ndarray = (numbers * scale + bias).reshape(self.outputs[0].shape)
+        return values
 
     @staticmethod
     def codelet(dtype: DType, elements: int) -> Vertices:

@@ -108,11 +108,7 @@ class Convolutions(Op):
     def work(self) -> list[works.Work]:
         """The convolutions, planned together."""
         convolutions = tuple(member.convolution() for member in self.members())
-        return [
-            works.MultiConvolution(
-                convolutions, self.plan_type, self.per_conv_reserved_tiles, self.cycle_back_off
-            )
-        ]  # fmt: skip
+        return [works.MultiConvolution(convolutions, self.plan_type, self.per_conv_reserved_tiles, self.cycle_back_off)]
 
 
 class MultiConvForward(Convolutions):

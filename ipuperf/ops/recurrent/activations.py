@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ipuperf.ir import DType
 
@@ -20,6 +21,8 @@ from ..elementwise.activations import ActivationGrad, ReluGrad, TanhGrad
 from ..elementwise.sigmoid import SigmoidGrad
 from ..updates.update_vertices import fused_cycles
 from ..work import Vertices
+
+Values = NDArray[np.floating[Any]]
 
 
 class RecurrentActivation:
@@ -32,11 +35,11 @@ class RecurrentActivation:
 
     shares: ClassVar[bool] = False
 
-    def value(self, x: np.ndarray) -> np.ndarray:
+    def value(self, x: Values) -> Values:
         """Apply the function."""
         raise NotImplementedError
 
-    def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    def gradient(self, y: Values, grad: Values) -> Values:
         """The gradient of the operand, computed from the result ``y``."""
         raise NotImplementedError
 
@@ -62,19 +65,19 @@ class _OneVertex(RecurrentActivation):
 
     def __init__(
         self,
-        function: Callable[[np.ndarray], np.ndarray],
-        slope: Callable[[np.ndarray], np.ndarray],
+        function: Callable[[Values], Values],
+        slope: Callable[[Values], Values],
         op: type[ActivationGrad],
     ) -> None:
         self._function = function
         self._slope = slope
         self._op = op
 
-    def value(self, x: np.ndarray) -> np.ndarray:
+    def value(self, x: Values) -> Values:
         """Apply the function."""
         return self._function(x)
 
-    def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    def gradient(self, y: Values, grad: Values) -> Values:
         """Multiply by the slope."""
         # The slope follows from the result, so the operand need not be saved.
         return grad * self._slope(y)
@@ -91,11 +94,12 @@ class _OneVertex(RecurrentActivation):
 class _HardSigmoid(RecurrentActivation):
     """``min(max(0.2 x + 0.5, 0), 1)``, expressions of popops (``lib/popnn/HardSigmoid.cpp``)."""
 
-    def value(self, x: np.ndarray) -> np.ndarray:
+    def value(self, x: Values) -> Values:
         """The line between 0 and 1."""
-        return np.clip(0.2 * x + 0.5, 0, 1)
+        line: Values = np.clip(0.2 * x + 0.5, 0, 1)
+        return line
 
-    def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    def gradient(self, y: Values, grad: Values) -> Values:
         """A fifth, where the line is not cut off."""
         return np.where((y > 0) & (y < 1), 0.2 * grad, np.zeros_like(grad))
 
@@ -111,15 +115,16 @@ class _HardSigmoid(RecurrentActivation):
 class _Softmax(RecurrentActivation):
     """Exponentials of a row, divided by their sum."""
 
-    def value(self, x: np.ndarray) -> np.ndarray:
+    def value(self, x: Values) -> Values:
         """Exponentials of ``x`` less its maximum, divided by their sum."""
-        shares = np.exp(x - x.max(axis=-1, keepdims=True))
+        shares: Values = np.exp(x - x.max(axis=-1, keepdims=True))
         shares /= shares.sum(axis=-1, keepdims=True)
         return shares
 
-    def gradient(self, y: np.ndarray, grad: np.ndarray) -> np.ndarray:
+    def gradient(self, y: Values, grad: Values) -> Values:
         """``y (g - sum(g y))``."""
-        return y * (grad - (grad * y).sum(axis=-1, keepdims=True))
+        result: Values = y * (grad - (grad * y).sum(axis=-1, keepdims=True))
+        return result
 
     def work(self, dtype: DType, units: int, row: int, *, in_place: bool = True) -> list[Vertices]:
         """Maximum, subtract, exponential, sum, inverse, multiply."""
@@ -155,24 +160,25 @@ def expression(name: str, dtype: DType, units: int, tensors: int, constants: int
     return Vertices(vertex, units, fused_cycles(dtype, tensors, constants, operations), operations * units)
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def _sigmoid(x: Values) -> Values:
     # The tangent cannot overflow, as an exponential could.
-    return 0.5 * (np.tanh(0.5 * x) + 1)
+    result: Values = 0.5 * (np.tanh(0.5 * x) + 1)
+    return result
 
 
-def _sigmoid_slope(y: np.ndarray) -> np.ndarray:
+def _sigmoid_slope(y: Values) -> Values:
     return y * (1 - y)
 
 
-def _tanh_slope(y: np.ndarray) -> np.ndarray:
+def _tanh_slope(y: Values) -> Values:
     return 1 - y * y
 
 
-def _relu(x: np.ndarray) -> np.ndarray:
+def _relu(x: Values) -> Values:
     return np.maximum(x, 0)
 
 
-def _relu_slope(y: np.ndarray) -> np.ndarray:
+def _relu_slope(y: Values) -> Values:
     return (y > 0).astype(y.dtype)
 
 

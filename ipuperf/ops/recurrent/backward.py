@@ -150,7 +150,8 @@ class RecurrentGrad(RecurrentOp):
         weights, units = self.turned(state_weights).swapaxes(1, 2), first_states[0].shape[-1]
 
         def product(operand: np.ndarray, start: int, stop: int) -> np.ndarray:
-            return operand @ weights[:, start * units : stop * units]
+            product_of_gate: np.ndarray = operand @ weights[:, start * units : stop * units]
+            return product_of_gate
 
         for time in reversed(range(states_after[0].shape[1])):
             inside = None if lengths is None else (time < lengths)[..., np.newaxis]

@@ -419,10 +419,13 @@ class IncrementMod(Op):
         # One fused vertex runs both operations' loops.
         loops = [vertices.BROADCAST_SCALAR[name][vertices.kind(spec.dtype)] for name in ("ADD", "REMAINDER")]
 
-        def thread(m: np.ndarray, chip: Chip) -> np.ndarray:
+        def thread(m: vertices.Counts, chip: Chip) -> vertices.Counts:
             vector = vertices.vector_width(spec.dtype, chip)
             steps = [(cycles, vector if step == vertices.VECTOR else step) for cycles, step in loops]
-            return 20 + np.sum([cycles * vertices.ceil_div(m, step) for cycles, step in steps], axis=0)
+            thread_cycles: vertices.Counts = 20 + np.sum(
+                [cycles * vertices.ceil_div(m, step) for cycles, step in steps], axis=0
+            )
+            return thread_cycles
 
         name = "IncrementModInPlace" if self.in_place else "IncrementMod"
         return [

@@ -84,24 +84,28 @@ def multi_update_add(dtype: DType, indices: int, rows: int, width: int, operatio
 
 
 def multi_slice_cycles(
-    slice_elements: np.ndarray, copied: np.ndarray, passed: np.ndarray, size: int, workers: int
-) -> np.ndarray:
+    slice_elements: vertices.Counts, copied: vertices.Counts, passed: vertices.Counts, size: int, workers: int
+) -> vertices.Counts:
     """Tile cycles of a MultiSlice vertex (PerformanceEstimation.cpp:39-205). Its slowest worker copies ``copied``
     slices of ``slice_elements`` elements of ``size`` bytes, and passes over ``passed`` indices that lie on other
     tiles."""
     vector, cost = MULTI_SLICE_VECTORS[min(size, 4)]
-    return workers * (30 + copied * (19 + vertices.ceil_div(slice_elements, vector) * cost) + passed * 8)
+    cycles: vertices.Counts = workers * (
+        30 + copied * (19 + vertices.ceil_div(slice_elements, vector) * cost) + passed * 8
+    )
+    return cycles
 
 
 def multi_update_cycles(
-    slice_elements: np.ndarray, added: np.ndarray, passed: np.ndarray, size: int, workers: int
-) -> np.ndarray:
+    slice_elements: vertices.Counts, added: vertices.Counts, passed: vertices.Counts, size: int, workers: int
+) -> vertices.Counts:
     """Tile cycles of a ScaledMultiUpdateOp vertex (PerformanceEstimation.cpp:39-205). Its slowest worker adds
     ``added`` slices of ``slice_elements`` elements of ``size`` bytes, and passes over ``passed`` indices of
     other rows."""
     fixed, per_index, atom = (38, 11, 1) if size >= 4 else (37, 13, 2)
     loop = np.where(slice_elements % atom == 0, 3 * (slice_elements // atom - 1), 20 * slice_elements)
-    return workers * (fixed + added * (per_index + loop) + passed * 5)
+    cycles: vertices.Counts = workers * (fixed + added * (per_index + loop) + passed * 5)
+    return cycles
 
 
 # -- indices -----------------------------------------------------------------------------------------------------------

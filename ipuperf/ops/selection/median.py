@@ -27,7 +27,8 @@ def lines(array: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     reduced = [axis + 1 for axis in axes]
     other_axes = [i for i in range(array.ndim) if i not in reduced]
     count = math.prod(array.shape[i] for i in reduced)
-    return array.transpose(*other_axes, *reduced).reshape(*(array.shape[i] for i in other_axes), count)
+    rows: np.ndarray = array.transpose((*other_axes, *reduced)).reshape((*(array.shape[i] for i in other_axes), count))
+    return rows
 
 
 class ReduceMedian(Op):

@@ -345,8 +345,8 @@ def _linear(indices: TensorSpec, index: Sequence[int], axis: int, grouped: int) 
     count = math.prod(index)
     if count == math.prod(index[:grouped]) * index[axis]:
         return []
-    steps = [vertices.broadcast_scalar("MULTIPLY", INT32, count, in_place=True),
-             vertices.binary("ADD", INT32, count, in_place=True)]  # fmt: skip
+    steps = [vertices.broadcast_scalar("MULTIPLY", INT32, count, in_place=True)]
+    steps += [vertices.binary("ADD", INT32, count, in_place=True)]
     return [Copy(count * indices.dtype.size), *steps]
 
 

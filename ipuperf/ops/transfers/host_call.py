@@ -48,7 +48,8 @@ class HostCall(CustomOp):
 
     def work(self) -> Sequence[Work]:
         """The transfers to the host and back."""
-        to_host: list[Any] = [HostTransfer(f"{self.title} operand {i}", "d2h", t.spec.bytes)
-                            for i, t in enumerate(self.inputs)]  # fmt: skip
+        to_host: list[Any] = [
+            HostTransfer(f"{self.title} operand {i}", "d2h", t.spec.bytes) for i, t in enumerate(self.inputs)
+        ]
         from_host = [HostTransfer(f"{self.title} result {i}", "h2d", t.spec.bytes) for i, t in enumerate(self.outputs)]
         return [*to_host, *from_host]

@@ -174,7 +174,7 @@ class _RemoteOp(Op):
         values = offset.reshape(offset.shape[0], -1)[:, 0] if offset.ndim > 1 else offset
 
         def read() -> int | list[int]:
-            entries = values.tolist()
+            entries: list[int] = values.tolist()
             for entry in entries:
                 _check_entry(where, buffer, entry)
             # One number for all replicas allows one copy of all of them.

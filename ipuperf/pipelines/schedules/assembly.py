@@ -61,9 +61,7 @@ def assemble(
     )
     length = total if period is None else period
     slots = (0,) * len(devices) if stash is None else stash
-    table = Timetable(
-        name, len(devices), micro_batches, steps, slots, stashed, devices, inference, ramp, ramp, length
-    )  # fmt: skip
+    table = Timetable(name, len(devices), micro_batches, steps, slots, stashed, devices, inference, ramp, ramp, length)
     check_order(table, chain(len(devices)) if reads is None else reads)
     # The stash follows from the table, so the table is built without it first.
     if stash is None and not inference:

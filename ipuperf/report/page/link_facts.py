@@ -85,4 +85,5 @@ def _binned(time: np.ndarray, value: np.ndarray, total: int, bins: int = 400) ->
     area = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(time))])
     place = np.clip(np.searchsorted(time, edges, side="right") - 1, 0, len(time) - 1)
     integral = np.where(edges < time[0], 0.0, area[place] + value[place] * (edges - time[place]))
-    return np.round(np.diff(integral) / np.diff(edges), 2).tolist()
+    means: list[float] = np.round(np.diff(integral) / np.diff(edges), 2).tolist()
+    return means

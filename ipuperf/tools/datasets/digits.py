@@ -62,7 +62,8 @@ def resample_bilinear(images: np.ndarray, side: int) -> np.ndarray:
     """
     weights = _bilinear_weights(images.shape[-1], side)
     # Bilinear interpolation is separable: one product per axis.
-    return weights @ images.astype(np.float64) @ weights.T
+    resized: np.ndarray = weights @ images.astype(np.float64) @ weights.T
+    return resized
 
 
 def _bilinear_weights(source: int, target: int) -> np.ndarray:
@@ -84,4 +85,5 @@ def _is_test(labels: np.ndarray) -> np.ndarray:
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         rank[members] = np.arange(len(members))
-    return rank % _TEST_EVERY == _TEST_EVERY - 1
+    is_test: np.ndarray = rank % _TEST_EVERY == _TEST_EVERY - 1
+    return is_test

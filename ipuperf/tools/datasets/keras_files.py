@@ -86,7 +86,7 @@ def _looking_here_first(get_file: Callable[..., Any]) -> Callable[..., Any]:
                 f"{ENVIRONMENT_VARIABLE} names"
             ) from error
 
-    get._serves_local_files = True  # type: ignore[attr-defined]
+    vars(get)["_serves_local_files"] = True
     return get
 
 
@@ -105,7 +105,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,12 +19,15 @@ from ipuperf.tools.datasets.standin_transforms import Compose, Normalize, ToTens
 torch: Any
 try:
     import torch
-    from torch.utils.data import Dataset as _Base
 except ImportError:  # then MNIST is a plain sequence of NumPy images
     torch = None
 
-    class _Base:  # type: ignore[no-redef]
-        """What is left of ``torch.utils.data.Dataset`` without torch."""
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    _Base = Dataset[Any]
+else:
+    _Base = object if torch is None else torch.utils.data.Dataset
 
 
 class MNIST(_Base):
@@ -99,7 +102,7 @@ class MNIST(_Base):
         transforms: list[Any] = list(self.transform.transforms if type(self.transform) is Compose else [self.transform])
         # A subclass with its own ``__getitem__`` must see each index, and one of a transform each image.
         plain = type(self).__getitem__ is MNIST.__getitem__ and self._pixels.ndim == 3
-        if not plain or not transforms or type(transforms[0]) is not ToTensor:
+        if not plain or [type(transform) for transform in transforms[:1]] != [ToTensor]:
             return [self[index] for index in indices]
         chosen = np.asarray(indices, dtype=np.int64)
         images = transforms.pop(0)(self._pixels[chosen].transpose(1, 2, 0))[:, None]

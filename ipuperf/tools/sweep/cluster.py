@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from .errors import SweepError
@@ -13,7 +13,9 @@ _PATIENCE = 10
 """Seconds after which a scheduler that does not answer counts as unreachable."""
 
 
-def on_cluster(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], scheduler: str) -> Iterator[dict[str, Any]]:
+def on_cluster(
+    sweep: Sweep, pieces: Sequence[Sequence[Configuration]], scheduler: str
+) -> Generator[dict[str, Any], None, None]:
     """The rows of all configurations, one piece after the other as they are finished.
 
     The workers need the same ipuperf and the same files under the same paths. If a worker is killed, the cluster

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -26,7 +26,9 @@ _LEAVE = 5
 """Seconds that an idle worker has to end by itself."""
 
 
-def in_processes(sweep: Sweep, pieces: Sequence[Sequence[Configuration]], jobs: int) -> Iterator[dict[str, Any]]:
+def in_processes(
+    sweep: Sweep, pieces: Sequence[Sequence[Configuration]], jobs: int
+) -> Generator[dict[str, Any], None, None]:
     """The rows of all configurations, as soon as they are finished.
 
     Args:
@@ -81,9 +83,9 @@ class _Crew:
 
     def results(self) -> Iterator[dict[str, Any]]:
         """Wait for messages of workers and yield the rows that have arrived."""
-        by_pipe = {worker.pipe: worker for worker in self.workers}
+        by_pipe: dict[Any, _Worker] = {worker.pipe: worker for worker in self.workers}
         for pipe in wait(list(by_pipe)):
-            worker = by_pipe[pipe]  # type: ignore[index]
+            worker = by_pipe[pipe]
             try:
                 message = worker.pipe.recv()
             except (EOFError, OSError):

@@ -89,7 +89,7 @@ def _made(sweep: Sweep, missing: Sequence[Configuration], jobs: int, scheduler: 
     pieces = _pieces(sweep, missing, jobs)
     new_rows = in_processes(sweep, pieces, jobs) if scheduler is None else on_cluster(sweep, pieces, scheduler)
     # Closing ends the worker processes if the caller stops early.
-    with closing(new_rows):  # type: ignore[type-var]
+    with closing(new_rows):
         yield from new_rows
 
 

@@ -285,11 +285,9 @@ def read_sweep(path: str | Path) -> Sweep:
         raise SweepError(f"{path}: {error}") from None
 
 
-_KEYS = {
-    "script": "a text", "model": "a text", "arguments": "a list of texts", "factors": "a table",
-    "constraints": "a list of texts", "seeds": "a list of whole numbers", "session": "a whole number",
-    "plots": "a list of texts",
-}  # fmt: skip
+_KEYS = {"script": "a text", "model": "a text", "arguments": "a list of texts", "factors": "a table"}
+_KEYS |= {"constraints": "a list of texts", "seeds": "a list of whole numbers", "session": "a whole number"}
+_KEYS |= {"plots": "a list of texts"}
 
 
 def _is(value: Any, kind: str) -> bool:

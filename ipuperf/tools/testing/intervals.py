@@ -28,7 +28,8 @@ def length(intervals: Intervals) -> int:
 
 def covered(start: np.ndarray, end: np.ndarray, by: Intervals) -> np.ndarray:
     """Return how many cycles of each interval ``[start, end)`` lie within a set (int64)."""
-    return _before(end, by) - _before(start, by)
+    cycles: np.ndarray = _before(end, by) - _before(start, by)
+    return cycles
 
 
 def _before(time: np.ndarray, by: Intervals) -> np.ndarray:

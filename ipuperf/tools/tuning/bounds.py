@@ -226,10 +226,14 @@ class Bounds:
         if (replicas, ipus) not in self._rates:
             placement, route = self.machine.place(replicas, ipus), self.machine.topology.route
             self._rates[replicas, ipus] = tuple(
-                min(link.bandwidth_bytes_per_s for places in placement
-                    for link in route(places[ipu], places[(ipu + 1) % ipus])) / self.machine.chip.clock_hz
+                min(
+                    link.bandwidth_bytes_per_s
+                    for places in placement
+                    for link in route(places[ipu], places[(ipu + 1) % ipus])
+                )
+                / self.machine.chip.clock_hz
                 for ipu in range(ipus)
-            )  # fmt: skip
+            )
         return self._rates[replicas, ipus]
 
     def _state_of(self, configuration: Mapping[str, Any], units: Units) -> list[int]:

@@ -167,10 +167,8 @@ def _figures(built: Built, updates: float, best: float) -> dict[str, Any]:
     program = executable.device_program
     local = [local_cycles(program, ipu).total.total() for ipu in range(len(program.ipus))]
     least = executable.machine.chip.seconds(max(local)) / updates
-    figures: dict[str, Any] = {
-        "fullest": _fullest(program), "least_seconds": least, "ipus": program.replicas * len(program.ipus),
-        "busiest": local.index(max(local)),
-    }  # fmt: skip
+    figures: dict[str, Any] = {"fullest": _fullest(program), "least_seconds": least}
+    figures |= {"ipus": program.replicas * len(program.ipus), "busiest": local.index(max(local))}
     if not figures["fullest"].over and least < best:
         figures["cycles"] = executable.simulated_run_cycles
         figures["seconds"] = executable.simulated_run_seconds / updates

@@ -168,8 +168,10 @@ class TuningSearch:
         """
         seconds, size = self.estimates.seconds(pending), self.estimates.bytes(pending)
         gains = worth(
-            (seconds[0][among], seconds[1][among]), (size[0][among], size[1][among]),
-            self.limit, self.bounds.machine.chip.bytes_per_tile,
-        )  # fmt: skip
+            (seconds[0][among], seconds[1][among]),
+            (size[0][among], size[1][among]),
+            self.limit,
+            self.bounds.machine.chip.bytes_per_tile,
+        )
         # Ties end with the place, so that the same tuning always makes the same choices.
         return int(among[np.lexsort((among, size[0][among], -gains))[0]])

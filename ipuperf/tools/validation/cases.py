@@ -311,12 +311,13 @@ def _merged(defaults: Mapping[str, Any], entry: Mapping[str, Any], where: str) -
 
 _CASE_KEYS = tuple(f.name for f in fields(Case) if f.name != "file")
 _NEEDED = ("id", "category", "source", "machine", "model", "mode", "measured")
-PROGRAM_KEYS = ("machine", "model", "mode", "precision", "optimiser", "recompute", "offload", "sharding", "io",
-                 "io_tiles", "prefetch", "micro_batch", "accumulation", "replicas", "pipeline", "config")  # fmt: skip
+PROGRAM_KEYS = tuple(
+    "machine model mode precision optimiser recompute offload sharding io io_tiles prefetch micro_batch "
+    "accumulation replicas pipeline config".split()
+)
 """Keys that define the program of a case, as opposed to its measurement."""
 _MEASURED_KEYS = tuple(f.name for f in fields(Measured))
-_TEXTS = ("id", "category", "source", "machine", "model", "mode", "confidence", "note", "precision", "optimiser",
-          "recompute", "io", "run")  # fmt: skip
+_TEXTS = tuple("id category source machine model mode confidence note precision optimiser recompute io run".split())
 
 
 def _case(data: Mapping[str, Any], where: str, file: Path) -> Case:

@@ -216,8 +216,12 @@ def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
         cycles = int(steps.loc[steps["kind"] == built.part, "dur"].sum())
     else:
         cycles = sum(_counted(built, step) for step in executable.device_program.walk())
-    return _rates({"cycles": cycles / built.times, "device time": machine.chip.seconds(cycles) / built.times},
-                  built.work / built.times, built.rate, executable)  # fmt: skip
+    return _rates(
+        {"cycles": cycles / built.times, "device time": machine.chip.seconds(cycles) / built.times},
+        built.work / built.times,
+        built.rate,
+        executable,
+    )
 
 
 def _counted(built: Benchmark, step: Step) -> int:
@@ -301,8 +305,9 @@ def require(case: Case, **allowed: tuple[Any, ...]) -> None:
 
 
 def _unsupported(case: Case, key: str, value: object, allowed: str) -> CaseError:
-    return CaseError(f"{case.file}: case {case.id!r}: {key}: {value!r} is not supported by model {case.model!r}, "
-                     f"allowed: {allowed}")  # fmt: skip
+    return CaseError(
+        f"{case.file}: case {case.id!r}: {key}: {value!r} is not supported by model {case.model!r}, allowed: {allowed}"
+    )
 
 
 def _program_figures(program: Program, calls: int) -> Figures:

@@ -198,8 +198,10 @@ def sensitivity_text(effects: Sequence[FigureEffect]) -> str:
     named below the table.
     """
     wide = max((len(effect.figure) for effect in effects), default=0)
-    lines = [f"{'figure':{wide}} {'kind':10} {'change':>7}  {'class':18}{'runs':>5}{'mean':>8}{'then':>8}{'bias':>8}"
-             f"{'then':>8}  largest change of a prediction"]  # fmt: skip
+    lines = [
+        f"{'figure':{wide}} {'kind':10} {'change':>7}  {'class':18}{'runs':>5}{'mean':>8}{'then':>8}{'bias':>8}"
+        f"{'then':>8}  largest change of a prediction"
+    ]
     quiet: dict[str, bool] = {}
     for effect in effects:
         # 0.05 %: less rounds to nothing in the column of one decimal.

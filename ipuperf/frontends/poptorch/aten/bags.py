@@ -98,8 +98,10 @@ def embedding_bag(
     if lengths and lengths[0] and bounds[0] == 0 and all(n == lengths[0] for n in lengths):
         return [found.part(0, bounds[-1]).combined((len(lengths), lengths[0], width), 1), None, None, None]
     nothing = broadcast(low.constant(0, rows.dtype), (1, width))
-    bags = [found.part(start, start + n).combined((1, n, width), 1) if n else nothing
-            for start, n in zip(bounds, lengths, strict=False)]  # fmt: skip
+    bags = [
+        found.part(start, start + n).combined((1, n, width), 1) if n else nothing
+        for start, n in zip(bounds, lengths, strict=False)
+    ]
     return [joined(bags, 0), None, None, None]
 
 

@@ -6,6 +6,8 @@ natively.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..errors import UnsupportedError, require
@@ -23,12 +25,12 @@ def _(value: torch.Tensor, reduction: str) -> torch.Tensor:
     return torch.empty_like(value) if reduction == "none" else value.new_empty(())
 
 
-def _keep_for_loss(ctx, inputs, output) -> None:
+def _keep_for_loss(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     value, ctx.reduction = inputs
     ctx.shape, ctx.count = value.shape, max(value.numel(), 1)
 
 
-def _loss_gradient(ctx, grad):
+def _loss_gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
     scale = 1 / ctx.count if ctx.reduction == "mean" else 1
     return (grad * scale).expand(ctx.shape), None
 
@@ -57,12 +59,14 @@ def identity_loss(value: torch.Tensor, reduction: str) -> torch.Tensor:
     """
     allowed = ("sum", "mean", "none")
     require(reduction in allowed, f"identity_loss: reduction {reduction!r}; allowed: {', '.join(allowed)}")
-    return torch.ops.ipuperf.identity_loss(value, reduction)
+    marked: torch.Tensor = torch.ops.ipuperf.identity_loss(value, reduction)
+    return marked
 
 
 def recomputation_checkpoint(value: torch.Tensor) -> torch.Tensor:
     """``value``, marked to be stashed instead of recomputed."""
-    return torch.ops.ipuperf.recomputation_checkpoint(value)
+    marked: torch.Tensor = torch.ops.ipuperf.recomputation_checkpoint(value)
+    return marked
 
 
 @torch.library.custom_op("ipuperf::ctc_loss", mutates_args=())
@@ -75,15 +79,15 @@ def ctc_losses(
 
 
 @ctc_losses.register_fake
-def _(logs, labels, times, lengths, blank, zero):
+def _(logs: torch.Tensor, *_: Any) -> torch.Tensor:
     return logs.new_empty(logs.shape[1], dtype=torch.float32)
 
 
-def _keep_for_ctc(ctx, inputs, output) -> None:
+def _keep_for_ctc(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.inputs = inputs
 
 
-def _ctc_gradient(ctx, grad):
+def _ctc_gradient(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     with torch.enable_grad():
         logs = ctx.inputs[0].detach().requires_grad_()
         _, labels, times, lengths, blank, zero = ctx.inputs
@@ -104,7 +108,9 @@ def beam_search(
 
 
 @beam_search.register_fake
-def _(logs, lengths, blank, beam_width, top_paths):
+def _(
+    logs: torch.Tensor, lengths: torch.Tensor, blank: int, beam_width: int, top_paths: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     time, count, _ = logs.shape
     whole = torch.int32
     paths = logs.new_empty((count, top_paths, time), dtype=whole)

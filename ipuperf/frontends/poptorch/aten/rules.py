@@ -35,9 +35,7 @@ def computed(function: Callable[..., Any]) -> Handler:
         return function(*given.args, **given.kwargs)
 
     first = inspect.Parameter("low", inspect.Parameter.POSITIONAL_ONLY)
-    handler.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[first, *signature.parameters.values()]
-    )
+    vars(handler)["__signature__"] = signature.replace(parameters=[first, *signature.parameters.values()])
     return handler
 
 
@@ -110,7 +108,8 @@ def reduction(function: Reduction) -> Handler:
         low: Lowering, value: Value, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> Tensor:
         if low.dtype == BOOL:  # of truths, the largest or smallest
-            return of_truths(function)(low, value, dim, keepdim)
+            truth: Tensor = of_truths(function)(low, value, dim, keepdim)
+            return truth
         return reduced(function, low.tensor(value, low.dtype), dim, keepdim)
 
     return handler

@@ -17,7 +17,6 @@ from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import DoesNotFitError, NewValues
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (
-    Activation,
     HostIo,
     Offload,
     Pipeline,
@@ -26,16 +25,6 @@ from ipuperf.pipelines import (
     StageOutput,
     Training,
     build_pipeline,
-    recomputing,
-)
-from ipuperf.pipelines.schedules import (
-    Liveness,
-    ScheduleError,
-    Timetable,
-    phased_parallel,
-    phased_serial,
-    popart_pipeline,
-    sharded,
 )
 from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions
 from ipuperf.runtime.settings import AUTO, current_settings
@@ -47,14 +36,13 @@ from ..errors import Error, UnsupportedError
 from ..export.checks import check_replicated_buffers, tell_of_late_changes
 from ..export.module import ExportedModel, OutputSpec, export_model
 from ..export.trace import Traced
-from ..log import logger
 from ..optimisers.classes import OptimiserSpec
 from ..optimisers.streams import new_values_of
 from ..optimisers.update_rules import TorchRule
-from ..options.popart import RECOMPUTATION_TYPES
-from ..options.strategies import ParallelPhasedExecution, PhasedExecution, PipelinedExecution, ShardedExecution
+from ..options.strategies import PhasedExecution, PipelinedExecution, ShardedExecution
 from .anchors import Anchor, Anchors
 from .partition import IPUS_OF_A_PROCESS
+from .timetables import is_pipelined, plan, recomputes_in_pipeline, recomputing_parts
 
 if TYPE_CHECKING:
     from ..options import Options
@@ -129,6 +117,50 @@ def compile_model(
     """
     began = time.perf_counter()
     _check_period(options)
+    exported = _exported(module, options, args, kwargs, training, traced, grouped)
+    parts = _stages(exported, options)
+    # A training program whose parameters are all frozen has no backward pass.
+    trains = training and bool(exported.parameters)
+    timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
+    count = repeats * timetable.micro_batches
+    sent = _Sent(exported, options, training, timetable.micro_batches)
+    anchors = Anchors(exported, options, training, count)
+    rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
+    try:
+        pipeline = build_pipeline(
+            exported.ir,
+            recomputing_parts(exported, options, parts) if trains else parts,
+            timetable,
+            outputs=[*sent.outputs, *anchors.outputs],
+            variables=anchors.variables,
+            training=how,
+            offload=_offload(options),
+            repeats=repeats,
+            seed=options.random_seed or 0,
+            copies=copies,
+            recompute="always" if trains and recomputes_in_pipeline(options, parts) else "interleaved",
+            host_io=_host_io(exported, options, sent.results, alone=timetable.micro_batches == 1),
+        )
+    except PipelineError as error:
+        raise Error(str(error)) from error
+    new_values = None if rule is None else new_values_of(exported, pipeline, rule)
+    executable = _executable(exported, options, name, training, samples, new_values)
+    passed = timedelta(seconds=time.perf_counter() - began)
+    return CompiledModel(
+        exported, executable, pipeline, rule, sent.results, sent.written, anchors.found, sent.kept_period, count, passed
+    )
+
+
+def _exported(
+    module: torch.nn.Module,
+    options: Options,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    training: bool,
+    traced: Traced | None,
+    grouped: Mapping[str, Any],
+) -> ExportedModel:
+    """The export of a model, checked against the options."""
     exported = export_model(
         module,
         args,
@@ -148,37 +180,7 @@ def compile_model(
         check_replicated_buffers(exported.parts, exported.variables, module, options)
     if type(options.execution_strategy) is PipelinedExecution:
         tell_of_late_changes(exported.parts)
-    parts = _stages(exported, options)
-    # A training program whose parameters are all frozen has no backward pass.
-    trains = training and bool(exported.parameters)
-    timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
-    count = repeats * timetable.micro_batches
-    sent = _Sent(exported, options, training, timetable.micro_batches)
-    anchors = Anchors(exported, options, training, count)
-    rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
-    try:
-        pipeline = build_pipeline(
-            exported.ir,
-            _recomputing(exported, options, parts) if trains else parts,
-            timetable,
-            outputs=[*sent.outputs, *anchors.outputs],
-            variables=anchors.variables,
-            training=how,
-            offload=_offload(options),
-            repeats=repeats,
-            seed=options.random_seed or 0,
-            copies=copies,
-            recompute="always" if trains and _recomputes_in_pipeline(options, parts) else "interleaved",
-            host_io=_host_io(exported, options, sent.results, alone=timetable.micro_batches == 1),
-        )
-    except PipelineError as error:
-        raise Error(str(error)) from error
-    new_values = None if rule is None else new_values_of(exported, pipeline, rule)
-    executable = _executable(exported, options, name, training, samples, new_values)
-    passed = timedelta(seconds=time.perf_counter() - began)
-    return CompiledModel(
-        exported, executable, pipeline, rule, sent.results, sent.written, anchors.found, sent.kept_period, count, passed
-    )
+    return exported
 
 
 def _stages(exported: ExportedModel, options: Options) -> list[StageGraph]:
@@ -250,7 +252,7 @@ def memory_advice(options: Options, training: bool, exported: ExportedModel) -> 
     """What a user could still do about a program that does not fit: only what the options do not ask for already."""
     strategy = options.execution_strategy
     phased = isinstance(strategy, PhasedExecution)
-    pipelined = _pipelined(options, len(exported.parts))
+    pipelined = is_pipelined(options, len(exported.parts))
     kinds = {kind: options.TensorLocations.location(kind, not phased) for kind in _KINDS}
     off_chip = "(poptorch.TensorLocationSettings().useOnChipStorage(False))"
     advice = ["a smaller micro-batch", "more stages on more IPUs, or other blocks in the stage of the IPU named above"]
@@ -284,143 +286,6 @@ def _check_period(options: Options) -> None:
                 f"{name} EveryN: the return period must be a factor of the number of batches per step: "
                 f"output_return_period is {period}, deviceIterations {options.device_iterations}"
             )
-
-
-# -- schedule ----------------------------------------------------------------------------------------------------------
-
-
-def plan(
-    options: Options,
-    parts: Sequence[StageGraph],
-    training: bool,
-    phases: Sequence[int] = (),
-    *,
-    forward_only: bool | None = None,
-) -> tuple[Timetable, str, int]:
-    """The timetable, how stages copy, and how often it runs in one call.
-
-    Pipelined: PopART's pipeline, in training with recomputation unless ``autoRecomputation`` is 0 (PopTorch's default
-    for pipelines on several IPUs); inference takes the device iterations as the micro-batches of one pipeline run.
-    ``phases``: of each stage, in a phased execution.
-    ``forward_only``: there is no backward pass (default: in inference), as in a training program whose parameters are
-    all frozen.
-
-    Raises:
-        Error: too little gradient accumulation or too few device iterations, with upstream's words.
-    """
-    strategy = options.execution_strategy
-    devices = [part.ipu for part in parts]
-    stages, iterations = len(parts), options.device_iterations
-    accumulation = options.Training.gradient_accumulation
-    _check_accumulation(accumulation, training)
-    forward_only = not training if forward_only is None else forward_only
-    micro_batches, repeats = (accumulation, iterations) if training else (iterations, 1)
-    try:
-        if isinstance(strategy, PhasedExecution):
-            return _phased(strategy, parts, phases, micro_batches, not forward_only), "when needed", repeats
-        if not _pipelined(options, stages):
-            table = sharded(stages, micro_batches, inference=forward_only, devices=devices)
-            return table, "when needed", repeats
-        _check_pipeline(stages, micro_batches, not forward_only)
-        recompute = not forward_only and _recomputes_in_pipeline(options, parts)
-        table = popart_pipeline(stages, micro_batches, inference=forward_only, recompute=recompute, devices=devices)
-        return table, "every step", repeats
-    except ScheduleError as error:
-        raise Error(str(error)) from error
-
-
-def _pipelined(options: Options, stages: int) -> bool:
-    """Whether PopART's pipeline runs the stages; one stage is no pipeline."""
-    return stages > 1 and not isinstance(options.execution_strategy, (PhasedExecution, ShardedExecution))
-
-
-def _recomputes_in_pipeline(options: Options, parts: Sequence[StageGraph]) -> bool:
-    """Whether the schedule recomputes stages: in pipelines, unless they are asked not to."""
-    return _pipelined(options, len(parts)) and options._Popart.recomputation != "None"
-
-
-def _recomputing(exported: ExportedModel, options: Options, parts: list[StageGraph]) -> list[StageGraph]:
-    """What ``autoRecomputation`` asks for, without which nothing is recomputed outside pipelines.
-
-    In pipelines the schedule recomputes, see :func:`plan`, whole stages whatever the type (a simplification that a
-    warning tells); phases are never annotated (``popart:willow/src/ir.cpp``).
-
-    Raises:
-        Error: a pipeline's recomputation without a pipeline.
-    """
-    how = options._Popart.recomputation or "None"
-    if _pipelined(options, len(parts)):
-        if how not in ("None", "Pipeline"):
-            logger.warning(
-                "poptorch.Options()._Popart.set('autoRecomputation', %d): recomputation %s is done as 3 (Pipeline) in "
-                "a pipeline of several stages",
-                RECOMPUTATION_TYPES.index(how),
-                how,
-            )
-        return parts
-    if how == "Pipeline":
-        raise Error(
-            "_Popart.set('autoRecomputation', 3): recomputation Pipeline without a pipeline of several stages; allowed "
-            "are 0 (None), 1 (Standard), 2 (NormOnly) and 4 (RecomputeAll)"
-        )
-    if isinstance(options.execution_strategy, PhasedExecution) or exported.loss is None:
-        return parts
-    return recomputing(parts, how, exported.loss, explicit=options._Popart.explicit_recomputation)
-
-
-def _check_accumulation(accumulation: int, training: bool) -> None:
-    if not training and accumulation != 1:
-        raise Error(
-            f"poptorch.Options().Training.gradientAccumulation is {accumulation}; an inference model accumulates "
-            "nothing, so it has to be 1"
-        )
-
-
-def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
-    needed = 2 * stages - 1 if training else stages
-    if micro_batches >= needed:
-        return
-    if training:
-        raise Error(
-            f"poptorch.Options().Training.gradientAccumulation is {micro_batches}, the pipeline needs {needed} or "
-            f"more: in training {stages} forward stages become {needed}, with those of the backward pass"
-        )
-    raise Error(
-        f"poptorch.Options().deviceIterations is {micro_batches}, the pipeline needs {needed} or more, one a stage"
-    )
-
-
-def _phased(
-    strategy: PhasedExecution, parts: Sequence[StageGraph], phases: Sequence[int], micro_batches: int, training: bool
-) -> Timetable:
-    used = sorted(set(phases))
-    of_stage, turn = {part.stage: part.ipu for part in parts}, _turns(parts, phases)
-    members = [[stage for stage, phase in enumerate(phases) if phase == number] for number in used]
-    ipus = [[of_stage[stage] for stage in of_phase] for of_phase in members]
-    turns = [[turn[stage] for stage in of_phase] for of_phase in members]
-    if isinstance(strategy, ParallelPhasedExecution):
-        return phased_parallel(len(used), micro_batches, ipus=ipus, turns=turns, inference=not training)
-    return phased_serial(
-        len(used),
-        micro_batches,
-        ipus=ipus,
-        turns=turns,
-        liveness=Liveness[strategy.liveness.name],
-        separate_backward_phase=strategy.separate_backward_phase,
-        inference=not training,
-    )
-
-
-def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
-    """The turn of each stage within its phase: after the stages there whose results it uses and, on its IPU, after
-    those before it."""
-    turns = [0] * len(phases)
-    for part in sorted(parts, key=lambda part: part.stage):
-        used = {parts[source.part].stage for source in part.sources if isinstance(source, Activation)}
-        predecessors = {earlier.stage for earlier in parts if earlier.ipu == part.ipu and earlier.stage < part.stage}
-        turns_before = [turns[stage] for stage in used | predecessors if phases[stage] == phases[part.stage]]
-        turns[part.stage] = 1 + max(turns_before, default=-1)
-    return turns
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

@@ -204,7 +204,7 @@ class StoredModule(torch.nn.Module):
         def forward(*args: Any, **kwargs: Any) -> Any:
             return self._run(args, kwargs)
 
-        forward.__signature__ = program.signature  # type: ignore[attr-defined]
+        vars(forward)["__signature__"] = program.signature
         self.forward = forward
 
     def _owner(self, path: str) -> torch.nn.Module:

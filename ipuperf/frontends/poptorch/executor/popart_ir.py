@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from .compilation import CompiledModel
 
 _VERSION, _DOMAIN = 1, "ipuperf"
-_TYPES = {
-    "float32": "FLOAT", "float16": "FLOAT16", "int32": "INT32", "uint32": "UINT32", "bool": "BOOL", "int8": "INT8",
-    "uint8": "UINT8", "int16": "INT16", "uint16": "UINT16", "int64": "INT64", "uint64": "UINT64",
-}  # fmt: skip
+_TYPES = {"float32": "FLOAT", "float16": "FLOAT16", "int32": "INT32", "uint32": "UINT32", "bool": "BOOL"}
+_TYPES |= {"int8": "INT8", "uint8": "UINT8", "int16": "INT16", "uint16": "UINT16", "int64": "INT64", "uint64": "UINT64"}
 _UPDATES = {"adam": "AdamVarUpdate", "adamw": "AdamVarUpdate", "lamb": "AdamVarUpdate", "rmsprop": "ScaledVarUpdate"}
 
 

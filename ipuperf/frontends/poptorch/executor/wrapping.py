@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 
@@ -197,7 +197,7 @@ class _Module:
     def __reduce_ex__(self, protocol: Any) -> Any:
         _fetch(type(self)._ties)
         state = tuple(super().__reduce_ex__(2))[2:]
-        return (copyreg._reconstructor, (type(self)._plain, object, None), *state)  # type: ignore[attr-defined]
+        return (cast(Any, copyreg)._reconstructor, (type(self)._plain, object, None), *state)
 
 
 class _State:
@@ -219,7 +219,7 @@ class _State:
 
     def _bare(self) -> torch.Tensor:
         """A plain tensor or parameter with this one's memory."""
-        tensor = self.detach()
+        tensor: torch.Tensor = self.detach()
         if issubclass(type(self)._plain, torch.nn.Parameter):
             return torch.nn.Parameter(tensor, self.requires_grad)
         return tensor
@@ -230,7 +230,8 @@ class _State:
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         if id(self) not in memo:
             memo[id(self)] = copy.deepcopy(self._bare(), {})
-        return memo[id(self)]
+        copied: torch.Tensor = memo[id(self)]
+        return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._bare().__reduce_ex__(protocol)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -28,7 +28,8 @@ def autograd_proxy(fwd: torch.Tensor, proxy: torch.Tensor) -> torch.Tensor:
     if fwd.shape != proxy.shape:
         raise ValueError(f"autograd_proxy: fwd has shape {tuple(fwd.shape)}, proxy {tuple(proxy.shape)}")
     if not poptorch.isRunningOnIpu():
-        return _Proxy.apply(fwd, proxy)
+        result: torch.Tensor = cast(Any, _Proxy).apply(fwd, proxy)  # PyTorch's `apply` has no types
+        return result
     return poptorch.custom_op([fwd, proxy], "AutogradProxy", "ai.graphcore", 1, example_outputs=[fwd])[0]
 
 

@@ -233,10 +233,12 @@ def restored(content: Mapping[str, Any], tensors: list[torch.Tensor]) -> Traced:
         node.meta.update(val=_meta_value(seen), custom=tags)
         nodes[name] = node
     signature = ExportGraphSignature(
-        [InputSpec(InputKind[kind], TensorArgument(name), target, persistent) for kind, target, persistent, name in
-         content["inputs"]],
+        [
+            InputSpec(InputKind[kind], TensorArgument(name), target, persistent)
+            for kind, target, persistent, name in content["inputs"]
+        ],
         [OutputSpec(OutputKind[kind], TensorArgument(name), target) for kind, target, name in content["outputs"]],
-    )  # fmt: skip
+    )
     program = Simplified(
         torch.fx.GraphModule(torch.nn.Module(), graph), signature, decode(content["constants"], tensors)
     )

@@ -27,13 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 
-_PLAIN = (
-    type(None), bool, int, float, complex, str, bytes, range, slice, type(...), torch.dtype, torch.device, torch.layout,
-    torch.memory_format, re.Pattern, PurePath, np.generic, np.dtype,
-)  # fmt: skip
-_BUILT_IN = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType,
-             types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType,
-             types.ClassMethodDescriptorType)  # fmt: skip
+_PLAIN: tuple[type, ...] = (type(None), bool, int, float, complex, str, bytes, range, slice, type(...))
+_PLAIN += (torch.dtype, torch.device, torch.layout, torch.memory_format, re.Pattern, PurePath, np.generic, np.dtype)
+_BUILT_IN: tuple[type, ...] = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType)
+_BUILT_IN += (types.MethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType)
+_BUILT_IN += (types.ClassMethodDescriptorType,)
 #: The flag of classes that a program has made (``Py_TPFLAGS_HEAPTYPE``): code without a ``__name__`` makes some that
 #: call themselves built in.
 _MADE_BY_CODE = 1 << 9
@@ -53,10 +51,9 @@ def digest_of(*values: Any) -> str:
         UnknownContent: there is an object whose content cannot be seen.
     """
     digest = _Digest()
-    modes = (
-        torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), torch.is_autocast_enabled("cpu"),
-        torch.get_autocast_dtype("cpu"), torch.is_grad_enabled(), torch.get_default_device(),
-    )  # fmt: skip
+    modes: tuple[Any, ...] = (torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
+    modes += (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_grad_enabled())
+    modes += (torch.get_default_device(),)
     for value in (modes, *values):
         digest.add(value)
     return digest.sha.hexdigest()

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.export.graph_signature import OutputKind, TensorArgument
@@ -233,7 +233,7 @@ class _OneOfEach(torch.nn.Module):
             args = torch.fx.map_arg(kind.node.args, values.__getitem__)
             kwargs = torch.fx.map_arg(kind.node.kwargs, values.__getitem__)
             with torch.fx.traceback.annotate({_OP: number}):
-                result = kind.node.target(*args, **kwargs)  # type: ignore[operator]
+                result = cast(Callable[..., Any], kind.node.target)(*args, **kwargs)
             results += flat(result)
         return tuple(results)
 

@@ -13,8 +13,8 @@ import torch
 
 from ..errors import UnsupportedError
 
-DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+_DESCRIPTOR: Any = torch.Tensor.data
+DATA, SET_DATA = _DESCRIPTOR.__get__, _DESCRIPTOR.__set__
 #: What gives a tensor, or makes it one, that no gradient flows through.
 DETACHING = (torch.Tensor.detach, torch.detach, torch.Tensor.detach_, DATA)
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from types import FrameType
 from typing import Any
 
 import torch
@@ -37,11 +38,11 @@ def is_user_file(name: str) -> bool:
 
 def calling_line() -> str:
     """``file:line`` of the innermost caller in the user's files."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ""
 
 
@@ -61,11 +62,13 @@ def is_raised_by_user(error: Exception) -> bool:
 
 def explained(error: Exception, at: str = "") -> ExportError:
     """What went wrong, with the user's line: ``at``, or that of the error."""
-    current, chain, raised_at = error, [], ""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    raised_at = ""
     while current is not None and current not in chain:
         chain.append(current)
         raised_at = location_of(traceback.extract_tb(current.__traceback__)) or raised_at
-        current = current.__cause__ or current.__context__  # type: ignore[assignment]
+        current = current.__cause__ or current.__context__
     at = at or raised_at
     names = {type(e).__name__ for e in chain}
     text = " ".join(str(e) for e in chain)
@@ -103,8 +106,9 @@ def told_at(graph: torch.fx.Graph, module: torch.nn.Module) -> Iterator[None]:
 
 def location_of_node(node: torch.fx.Node) -> str:
     """``file:line`` of the user's code that made a node."""
-    if tags_of(node).get(LINE):
-        return tags_of(node)[LINE]
+    location: str = tags_of(node).get(LINE, "")
+    if location:
+        return location
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
     for name, line in reversed(frames):
         if is_user_file(name):

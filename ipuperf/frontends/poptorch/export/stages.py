@@ -6,7 +6,7 @@ import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -399,7 +399,7 @@ class StageWriter:
         if "device" in kwargs:
             kwargs["device"] = torch.device("cpu")
         with torch.no_grad():
-            value = node.target(*args, **kwargs)  # type: ignore[operator]
+            value = cast(Callable[..., Any], node.target)(*args, **kwargs)
             return value.zero_() if name_of(node.target) in _WITHOUT_VALUES else value
 
     def _overlap(self, node: torch.fx.Node) -> Any:
@@ -459,8 +459,8 @@ class StageWriter:
         for name, results in zip(("then", "else"), operands, strict=True):
             path = f"{around and '/' + around}/{number}.{name}"
             bodies.append(self._body(site, path, location_of_node(node)))
-            for result in results:  # type: ignore[union-attr]
-                bodies[-1].add_result(self.values[result])  # type: ignore[index]
+            for result in cast(Sequence[torch.fx.Node], results):
+                bodies[-1].add_result(self.values[result])
         low = self._enter(node)
         value = self.values[condition]
         known = low.tensor(value) if isinstance(value, torch.Tensor) else site.get(value)

@@ -134,13 +134,13 @@ def rebuild(structure: Structure, leaf: Callable[[int], Any]) -> Any:
     members = [rebuild(child, leaf) for child in structure.children]
     if isinstance(structure, Custom):
         return structure.parser.reconstruct(structure.original, iter(members))
-    kind = structure.kind
-    if dataclasses.is_dataclass(kind):
+    kind: Any = structure.kind
+    if dataclasses.is_dataclass(structure.kind):
         return kind(**dict(zip(structure.keys, members, strict=True)))
     if issubclass(kind, Mapping):
         mapping = dict(zip(structure.keys, members, strict=True))
-        return mapping if kind is dict else kind(mapping)  # type: ignore[call-arg]
-    return kind(*members) if hasattr(kind, "_fields") else kind(members)  # type: ignore[call-arg]
+        return mapping if kind is dict else kind(mapping)
+    return kind(*members) if hasattr(kind, "_fields") else kind(members)
 
 
 def differences(compiled: Structure, called: Structure, path: str = "") -> list[str]:

@@ -95,7 +95,7 @@ def _ctc_loss(
     single = logs.dim() == 2
     whole = [torch.as_tensor(t, dtype=torch.int32).reshape(-1) for t in (times, lengths)]
     rows = (logs.unsqueeze(1), labels.unsqueeze(0)) if single else (logs, labels)
-    losses = ctc_losses(*rows, *whole, blank, zero_infinity).to(logs.dtype)
+    losses: torch.Tensor = ctc_losses(*rows, *whole, blank, zero_infinity).to(logs.dtype)
     if reduction == "sum":
         return losses.sum()
     if reduction == "mean":
@@ -121,7 +121,7 @@ def _gaussian_nll(
     if var.shape != x.shape and var.shape == x.shape[:-1]:
         var = var.unsqueeze(-1)
     var = var + (var.clamp(min=eps) - var).detach()
-    losses = 0.5 * (torch.log(var) + (x - target) ** 2 / var)
+    losses: torch.Tensor = 0.5 * (torch.log(var) + (x - target) ** 2 / var)
     if full:
         losses = losses + 0.5 * math.log(2 * math.pi)
     return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses

@@ -156,7 +156,8 @@ class _ReshapedError(Exception):
 def _alias(leaf: torch.Tensor) -> torch.Tensor:
     """A view of an input, outside of all blocks."""
     with torch._C.DisableTorchFunction():
-        return torch.ops.aten.alias(leaf)
+        view: torch.Tensor = torch.ops.aten.alias(leaf)
+    return view
 
 
 class _Tagger(TorchFunctionMode):

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -98,7 +98,7 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """PyTorch's, with ``ipu_state`` and ``ipu_param`` (tensors by name; None: the model that has the optimiser is
         not compiled, or for an offline target), see :mod:`~ipuperf.poptorch.optimisers.state`."""
-        content: dict[str, Any] = torch.optim.Optimizer.state_dict(self)  # type: ignore[arg-type]
+        content: dict[str, Any] = torch.optim.Optimizer.state_dict(cast(torch.optim.Optimizer, self))
         reader = None if self._reader is None else self._reader()
         if reader is not None:
             reader.read_optimizer(self.device_state)
@@ -114,7 +114,7 @@ class Optimizer:
         """
         states, numbers = states_of(state_dict)
         native = {key: value for key, value in state_dict.items() if key not in ("ipu_state", "ipu_param")}
-        torch.optim.Optimizer.load_state_dict(self, native)  # type: ignore[arg-type]
+        torch.optim.Optimizer.load_state_dict(cast(torch.optim.Optimizer, self), native)
         self.device_state.states, self.device_state.numbers = states, numbers
         self.device_state.pending = states is not None or numbers is not None
         self.device_state.dirty = False
@@ -139,7 +139,7 @@ class Optimizer:
         self.variable_attrs = VariableAttributes(variable, [*getattr(self, "defaults", {}), "loss_scaling"])
 
     def __getstate__(self) -> dict[str, Any]:
-        state = torch.optim.Optimizer.__getstate__(self)  # type: ignore[arg-type]
+        state = torch.optim.Optimizer.__getstate__(cast(torch.optim.Optimizer, self))
         return {**state, **{name: getattr(self, name) for name in (*self._additional, "variable_attrs")}}
 
 
@@ -243,6 +243,7 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
         bias_correction: False leaves out Adam's correction of the first steps, in a native step too.
     """
 
+    bias_correction: bool
     _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction", "max_grad_norm")
 
     @checked_kinds(*_TYPES_OF_STATE)
@@ -270,7 +271,7 @@ class AdamW(Optimizer, torch.optim.AdamW, StepByParameter):
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One native step on the gradients that the parameters hold."""
-        chosen = torch.optim.AdamW if self.bias_correction else StepByParameter  # type: ignore[attr-defined]
+        chosen = torch.optim.AdamW if self.bias_correction else StepByParameter
         return chosen.step(self, closure)
 
     def _step(self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]) -> None:
@@ -340,6 +341,7 @@ class LAMB(Optimizer, StepByParameter):
         max_weight_norm: limit of the weight norm; default :data:`MAX_WEIGHT_NORM`.
     """
 
+    bias_correction: bool
     _additional = ("loss_scaling", *_MOMENT_TYPES, "bias_correction")
 
     @checked_kinds(*_TYPES_OF_STATE)
@@ -372,7 +374,7 @@ class LAMB(Optimizer, StepByParameter):
         beta1, beta2 = group["betas"]
         mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
         second = state["exp_avg_sq"].lerp_(gradient * gradient, 1 - beta2)
-        if self.bias_correction:  # type: ignore[attr-defined]
+        if self.bias_correction:
             mean, second = mean / (1 - beta1 ** state["step"]), second / (1 - beta2 ** state["step"])
         update = mean / (second.sqrt() + group["eps"]) + group["weight_decay"] * parameter
         weight_norm = float(parameter.norm().clamp(max=group["max_weight_norm"]))

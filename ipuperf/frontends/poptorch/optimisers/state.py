@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 
 Numbers = Mapping[str, float]
 
-_WORDS = {
-    "rate": "learningRate", "step_size": "stepSize", "weight_decay": "weightDecay", "epsilon": "eps",
-    "undamped": "dampening", "trust": "trustCoefficient",
-}  # fmt: skip
+_WORDS = {"rate": "learningRate", "step_size": "stepSize", "weight_decay": "weightDecay", "epsilon": "eps"}
+_WORDS |= {"undamped": "dampening", "trust": "trustCoefficient"}
 
 
 class Wording(Protocol):
@@ -136,9 +134,7 @@ Tensors = dict[str, torch.Tensor]
 _SPECIFIC = "___specific___"
 _LOSS_SCALING = "lossScaling_FLOAT"
 #: PopART's names of states; a velocity is ``Accl3`` beside average squares, else ``Accl1``.
-_STATES = {
-    "exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step", "square_avg": "Accl1", "grad_avg": "Accl2",
-}  # fmt: skip
+_STATES = {"exp_avg": "Accl1", "exp_avg_sq": "Accl2", "step": "Step", "square_avg": "Accl1", "grad_avg": "Accl2"}
 
 
 @dataclass
@@ -187,10 +183,8 @@ class DeviceState:
             Error: a shape that differs.
         """
         logger.debug("The optimiser's state goes to the IPUs")
-        changed: list[Variable] = []
-        for name, variable in _states(compiled):
-            if name in (self.states or {}):
-                changed.append(_set(name, variable, self.states[name]))  # type: ignore[index]
+        states = self.states or {}
+        changed = [_set(name, variable, states[name]) for name, variable in _states(compiled) if name in states]
         # Numbers that a program set later count, not those of the state.
         if numbers:
             changed += self._write_numbers(compiled)

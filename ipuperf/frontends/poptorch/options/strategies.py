@@ -8,7 +8,7 @@ number of its stage (``poptorch:python/_options_impl.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ..enums import AutoStage, Liveness
 from ..errors import BlockError, PartitionError, require, require_bool, require_member
@@ -281,7 +281,7 @@ def _as_stage(arg: AutoStage | Stage | str | Iterable[str]) -> Stage:
         isinstance(arg, Iterable) and not isinstance(arg, AutoStage),
         f"{arg!r} given as a stage, expected a poptorch.Stage, a block id or a list of block ids",
     )
-    return Stage(*arg)  # type: ignore[misc]
+    return Stage(*cast(Iterable[str], arg))
 
 
 def _add_blocks(block_map: dict[str, Stage], stage: Stage) -> None:

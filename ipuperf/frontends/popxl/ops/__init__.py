@@ -14,9 +14,10 @@ from typing import Any
 from ipuperf.frontends.catalogue import ROWS
 from ipuperf.frontends.catalogue.arguments import ARGUMENTS
 from ipuperf.functions.products import PadType
+from ipuperf.runtime.aliases import functions_win
 
 from ..errors import unsupported
-from ..package import functions_win
+from ..handle import Tensor as _Tensor
 from . import collectives, utils, var_updates
 from .call import CallSiteInfo, call, call_with_info
 from .code_load import remote_code_load
@@ -48,10 +49,15 @@ globals().update({name: _offered(name, row.implementation) for name, row in _FUN
 
 __all__ = [name for name in UPSTREAM if name in globals()]
 
+# For type checkers: functions of the catalogue with several results. All others give one tensor (`__getattr__`).
+nll_loss_with_softmax_grad: Callable[..., tuple[_Tensor, _Tensor]]
+split: Callable[..., list[_Tensor]]
+split_random_seed: Callable[..., tuple[_Tensor, ...]]
+
 functions_win(__name__)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Callable[..., _Tensor]:
     if name.startswith("_"):
         raise AttributeError(name)
     raise unsupported(f"popxl.ops.{name}", __all__)

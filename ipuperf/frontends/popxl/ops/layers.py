@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ipuperf.functions import selection
 
 from ..arguments import checked_arguments
 from ..handle import Constant, Tensor
 from .lifting import lifted
 
-_onehot = lifted(selection.onehot)
+_onehot: Callable[..., Tensor] = lifted(selection.onehot)
 
 
 @checked_arguments

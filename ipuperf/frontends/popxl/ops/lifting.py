@@ -13,7 +13,7 @@ from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.kinds import ParameterKinds
 
 from ..arguments import KINDS, check_wholes, checked_arguments, checked_value, parameters_of, whole_parameters
-from ..context import current_builder
+from ..builder import current_builder
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap
 
@@ -91,7 +91,7 @@ def extended(function: Callable[..., Any], arguments: Sequence[Argument]) -> Cal
     def call(*args: Any, **kwargs: Any) -> Any:
         return checked(**signature.bind_partial(*args, **kwargs).arguments)
 
-    call.__signature__ = signature  # type: ignore[attr-defined]
+    vars(call)["__signature__"] = signature
     return call
 
 

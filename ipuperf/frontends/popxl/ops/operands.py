@@ -9,7 +9,7 @@ import numpy as np
 
 from ipuperf import ir as _ir
 
-from ..context import current_builder
+from ..builder import current_builder
 from ..data import constant
 from ..dtypes import dtype as _dtype
 from ..handle import Tensor, wrap, wrap_all

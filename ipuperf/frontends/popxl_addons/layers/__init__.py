@@ -1,6 +1,6 @@
 """Layers as modules. Variables are of the type of the input. Source: popxl-addons: popxl_addons/layers."""
 
-from ipuperf.frontends.popxl.package import functions_win
+from ipuperf.runtime.aliases import functions_win
 
 from .conv import Conv2D
 from .embedding import Embedding

@@ -49,7 +49,7 @@ def cross_entropy_sharded_loss(
     )
     loss, _ = emit_all(_k.CrossEntropySharded, [logits, indices], names, group=group_of(replica_grouping)._ir)
     if ignore_index is None:
-        return {"mean": ops.mean, "sum": ops.sum, "none": lambda t: t}[reduction](loss)
+        return ops.mean(loss) if reduction == "mean" else ops.sum(loss) if reduction == "sum" else loss
     mask = ops.cast(ops.logical_not(ops.equal(indices, ignore_index)), loss.dtype)
     loss = loss * mask
     if reduction == "none":

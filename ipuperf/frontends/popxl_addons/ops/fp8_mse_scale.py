@@ -18,4 +18,5 @@ def fp8_mse_scale(src: Tensor, dtype: popxl.dtype = popxl.float8_143) -> Tensor:
     """The ``log2_scale`` (int32) with which ``src`` loses least as ``dtype``, as ``popxl.fp8_utils.host_fp8_mse_scale``
     finds it (upstream estimates it from a histogram)."""
     definition_of(dtype, src)
-    return custom_op(_k.Fp8Scale, src, names=["scaling_bias"], data_type=dtype._ir)
+    scale: Tensor = custom_op(_k.Fp8Scale, src, names=["scaling_bias"], data_type=dtype._ir)
+    return scale

@@ -35,7 +35,7 @@ def group_quantize_decompress(t: Tensor, group_scale: Tensor, group_bias: Tensor
             raise ValueError(f"The first two dimensions of t {t.shape} and {name} {table.shape} must be the same")
         tables.append(table.reshape((*table.shape, 1)) if table.rank == t.rank - 1 else table)
     order = _placed(2, dim)
-    whole = custom_op(_k.GroupQuantizeDecompress, t, *tables, names=["t_decompressed"])
+    whole: Tensor = custom_op(_k.GroupQuantizeDecompress, t, *tables, names=["t_decompressed"])
     return whole if order == [0, 1] else whole.transpose(order)
 
 
@@ -54,8 +54,9 @@ def group_quantize_decompress_numpy(
     t: np.ndarray, group_scale: np.ndarray, group_bias: np.ndarray, dim: int = -1
 ) -> np.ndarray:
     """:func:`group_quantize_decompress` of arrays, in float16; of any number of rows' axes."""
-    numbers = unpacked(t).astype(np.float16) * group_scale + group_bias
-    return numbers.reshape(*t.shape[:-2], -1).transpose(_placed(t.ndim - 1, dim))
+    numbers: np.ndarray = unpacked(t).astype(np.float16) * group_scale + group_bias
+    whole: np.ndarray = numbers.reshape((*t.shape[:-2], -1)).transpose(_placed(t.ndim - 1, dim))
+    return whole
 
 
 @checked_arguments

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class AdamOptimizerStep(Module):
         Raises:
             ValueError: ``global_norm`` without ``global_norm_max``.
         """
-        weight: Tensor = var  # type: ignore[assignment]  # what the annotation stands for
+        weight = cast(Tensor, var)  # what the annotation stands for
         scale = _gradient_scale(loss_scaling, global_norm, global_norm_max)
         if isinstance(scale, Tensor) or scale != 1:
             grad = ops.cast(grad, popxl.float32) * scale

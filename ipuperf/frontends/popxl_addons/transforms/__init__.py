@@ -7,12 +7,8 @@ from .available_memory_proportion import (
     set_available_memory_proportion_by_ipu,
     set_graph_available_memory_proportion_by_ipu,
 )
-from .batch_serialisation import (
-    RemoteHandle,
-    batch_serial_buffer,
-    batch_serialise,
-    batch_serialise_fwd_and_grad,
-)
+from .batch_handles import RemoteHandle
+from .batch_serialisation import batch_serial_buffer, batch_serialise, batch_serialise_fwd_and_grad
 from .pipelining import pipelined_execution
 from .recomputation import recompute_graph
 from .repeat_graph import repeat_graph

@@ -63,7 +63,7 @@ class RemoteHandle:
         if offset is None:
             return index % steps
         if callable(offset):
-            row = offset(index / steps)
+            row: popxl.Tensor = offset(index / steps)
             return index % steps + row * steps
         return index + offset * steps if offset else index
 

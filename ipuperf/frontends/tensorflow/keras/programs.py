@@ -248,6 +248,7 @@ class Program:
 
     def _pipeline(self) -> None:
         from ..facade import pipelines
+        from ..pipelining.model import OptimizerFunctionOutput
 
         work, options = self._work, self._work.options
         training = work.mode == "train"
@@ -258,7 +259,7 @@ class Program:
             variables, optimizer = work.model.trainable_variables, work.model.optimizer
             applied = UnscalingOptimizer(optimizer) if scales_loss(optimizer) else optimizer
             scaled = scaled_loss(optimizer, loss)
-            return pipelines.OptimizerFunctionOutput(applied, scaled, variables=variables)
+            return OptimizerFunctionOutput(applied, scaled, variables=variables)
 
         pipelines.pipeline(
             self._stages(),

@@ -3,6 +3,7 @@ replicas)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from ipuperf import ops as _k
@@ -21,7 +22,8 @@ OPERATORS = ("add", "mean", "mul", "min", "max", "and", "or", "square_add")
 
 Group = ReplicaGrouping | CommGroup | None
 
-_reshape, _transpose = lifted(shapes.reshape), lifted(shapes.transpose)
+_reshape: Callable[..., Tensor] = lifted(shapes.reshape)
+_transpose: Callable[..., Tensor] = lifted(shapes.transpose)
 
 
 def to_collective_op(op: str) -> str:

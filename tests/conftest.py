@@ -1,7 +1,7 @@
 """Fixtures that several rooms of the tests share: data, tutorials, the front ends, the installed command line.
 
-Nothing here acts on a test that does not ask for it, except that tests marked ``slow`` wait for ``pytest -m slow``,
-that those marked ``heavy`` run first and that a file of tests has to leave the front ends as it found them.
+Nothing here acts on a test that does not ask for it, except that tests marked ``slow`` wait for ``pytest -m slow``
+and those marked ``heavy`` for ``pytest --heavy``, and that a file of tests has to leave the front ends as they were.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ it; what is missing is named by the skipped tests."""
 RunIpuperf = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--heavy``, which ``.ci/run`` gives."""
+    parser.addoption("--heavy", action="store_true", help="run also what takes a second and more")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """End a worker at once when it is through: freeing what thousands of tests imported takes four seconds."""
     if hasattr(config, "workerinput"):
@@ -52,13 +57,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put ``heavy`` tests first, so that no worker starts one last; skip ``slow`` ones without ``-m``."""
+    """Put ``heavy`` tests first, so that no worker starts one last; skip them and ``slow`` ones unless asked for."""
     items.sort(key=lambda item: "heavy" not in item.keywords)
     if config.option.markexpr:
         return
+    heavy = config.option.heavy or any("::" in argument for argument in config.args)  # a test that is named runs
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="slow: run it with `pytest -m slow`"))
+        elif "heavy" in item.keywords and not heavy:
+            item.add_marker(pytest.mark.skip(reason="heavy: run it with `pytest --heavy`"))
 
 
 @pytest.hookimpl(hookwrapper=True)

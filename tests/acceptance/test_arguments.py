@@ -146,6 +146,7 @@ def test_what_the_finder_finds(text: str, found: set[str]) -> None:
     assert _found(text) == found
 
 
+@pytest.mark.heavy
 def test_no_argument_is_accepted_and_ignored(sources: arguments.Sources) -> None:
     found = {(u.path, f"{u.function}({u.parameter})") for u in sources.unread()}
     assert sorted(found - set(UNREAD)) == [], "read it, or give it to the front end's EFFECTS"

@@ -102,6 +102,7 @@ def run_big(run_ipuperf: Callable, big_script: Path, tmp_path: Path) -> Callable
     return lambda *options: run_ipuperf("run", big_script, "--machine", machine, *options, cwd=tmp_path)
 
 
+@pytest.mark.heavy
 def test_strict_memory_refuses_on_the_command_line(run_big: Callable) -> None:
     done = run_big("--strict-memory")
     assert done.returncode == 1
@@ -113,12 +114,14 @@ def test_strict_memory_refuses_on_the_command_line(run_big: Callable) -> None:
     assert "ran" not in done.stdout
 
 
+@pytest.mark.heavy
 def test_strict_memory_refuses_whatever_the_clock(run_big: Callable) -> None:
     done = run_big("--strict-memory", "--clock", "wall")
     assert done.returncode == 1
     assert "does not fit" in done.stderr
 
 
+@pytest.mark.heavy
 def test_a_program_that_does_not_fit_warns_on_the_command_line(run_big: Callable) -> None:
     done = run_big()
     assert done.returncode == 0

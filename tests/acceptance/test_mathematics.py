@@ -333,6 +333,7 @@ def adam_runs(installed_front_ends: Callable) -> dict[Any, tuple[Named, Named, n
     return runs
 
 
+@pytest.mark.heavy
 def test_adam_of_the_tables_program_equals_numpy(adam_runs: dict[Any, tuple[Named, Named, np.ndarray]]) -> None:
     """Moments in fp16 may round the other way where the gradient differs in its last bit: one unit of the moment and of
     the updater in a step, for a few elements."""

@@ -51,6 +51,7 @@ Table = tuple[dict[str, dict[str, Any]], dict[str, Trace]]
 # -- throughput --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_there_are_the_five_published_rows(table: Table) -> None:
     rows, _ = table
     assert {name: row["measured"] for name, row in rows.items()} == MEASURED

@@ -84,6 +84,7 @@ def test_reports_hold_no_text_that_acts(
         assert _quiet(done.stdout + done.stderr), words
 
 
+@pytest.mark.heavy
 def test_paths_and_errors_reach_the_terminal_without_control_characters(
     ipuperf_here: Callable, run_ipuperf: Callable, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def _names(place: Path) -> list[str]:
     return sorted(path.name for path in place.iterdir())
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_signals_end_a_run_as_ctrl_c_does(run_ipuperf: Callable, tmp_path: Path, name: str, code: int) -> None:
@@ -70,6 +71,7 @@ def test_signals_end_a_run_as_ctrl_c_does(run_ipuperf: Callable, tmp_path: Path,
     assert _names(tmp_path / "out") == ["0-build", "1-build"]
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_a_terminal_that_is_closed_loses_no_report(
     ipuperf_command: list[str], child_environment: dict[str, str], tmp_path: Path
@@ -90,6 +92,7 @@ def test_a_terminal_that_is_closed_loses_no_report(
     assert _names(tmp_path / "out") == ["0-build"]
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_what_ignores_a_signal_or_handles_it_goes_on(run_ipuperf: Callable, tmp_path: Path) -> None:
     end = "signal.signal(signal.SIGTERM, lambda *_: print('own'))\nos.kill(os.getpid(), signal.SIGTERM)\n"
@@ -105,6 +108,7 @@ def test_what_ignores_a_signal_or_handles_it_goes_on(run_ipuperf: Callable, tmp_
     assert (done.returncode, done.stdout) == (0, "own\nTrue\n"), done.stderr
 
 
+@pytest.mark.heavy
 def test_a_process_that_is_gone_leaves_its_sessions(
     run_ipuperf: Callable, ipuperf_here: Callable, tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_odd_products_have_a_plan(shape: str, pass_: str, tmp_path: Path) -> Non
         assert 0 < int(row["tiles"]) <= 1472
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "row",
     [
@@ -196,6 +197,7 @@ def test_cells_with_a_usual_value_may_be_empty_and_columns_left_out(tmp_path: Pa
     assert answers(tmp_path) == []
 
 
+@pytest.mark.heavy
 def test_many_random_shapes(tmp_path: Path) -> None:
     """Some of the acceptance's thousand."""
     draw = random.Random(3)

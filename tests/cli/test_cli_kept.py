@@ -127,6 +127,7 @@ machines --json
 """.splitlines()
 
 
+@pytest.mark.heavy
 def test_reports_and_machines(
     ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
@@ -318,6 +319,7 @@ VALIDATIONS = """\
 """.splitlines()
 
 
+@pytest.mark.heavy
 def test_validate(ipuperf_here: Run, tmp_path: Path, golden: Golden) -> None:
     (tmp_path / "c.toml").write_text(CASES)
     said = said_by(ipuperf_here, tmp_path, [f"validate --cases c.toml {words}".strip() for words in VALIDATIONS])

@@ -42,6 +42,7 @@ def _limited(
     )  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_a_limit_of_address_space_is_one_line(
     ipuperf_command: list[str], child_environment: dict[str, str], tmp_path: Path
 ) -> None:

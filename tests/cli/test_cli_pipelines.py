@@ -38,6 +38,7 @@ def schedules(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, 
     return text, {row["schedule"]: row for row in rows}
 
 
+@pytest.mark.heavy
 def test_steps_and_theory(schedules) -> None:
     _, rows = schedules
     assert {name: row["steps"] for name, row in rows.items()} == STEPS
@@ -105,6 +106,7 @@ def test_the_table_shows_the_rows(schedules) -> None:
             assert value in line.split()
 
 
+@pytest.mark.heavy
 def test_recomputation_keeps_inputs_only(tmp_path: Path) -> None:
     text, rows = _run(tmp_path, "--recompute", "--stages", 3, "--micro-batches", 6)
     size = 2 * 64 * 256 * 2  # bytes of a stage's input
@@ -120,6 +122,7 @@ def test_recomputation_keeps_inputs_only(tmp_path: Path) -> None:
     assert "popart_pipeline+R" in text
 
 
+@pytest.mark.heavy
 def test_numbers_a_schedule_cannot_run_are_a_row(tmp_path: Path) -> None:
     text, rows = _run(tmp_path, "--stages", 2, "--micro-batches", 3)
     errors = {row["schedule"]: row["error"] for row in rows if "error" in row}

@@ -135,6 +135,7 @@ def quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).write_bytes(b"a picture"))
 
 
+@pytest.mark.heavy
 def test_the_simulated_clock_shows_the_duration_of_the_report(
     run_ipuperf: Callable, tmp_path: Path, script: Path
 ) -> None:
@@ -191,6 +192,7 @@ def test_auto_takes_a_machine_that_is_large_enough(ipuperf_here: Callable, tmp_p
     assert json.loads((tmp_path / "out" / "0-build" / "summary.json").read_text())["machine"] == "pod4"
 
 
+@pytest.mark.heavy
 def test_too_many_replicas_for_the_machine(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
     done = run_ipuperf("run", script.name, "--machine", "gc200-1", "--", "4", cwd=tmp_path)
     assert done.returncode == 1
@@ -205,6 +207,7 @@ def test_too_many_replicas_for_the_machine(run_ipuperf: Callable, tmp_path: Path
 REPORT = {view.name for view in VIEWS if view.name != "pipeline.png"} | {"index.md", "run.json"}  # of one IPU
 
 
+@pytest.mark.heavy
 def test_report_writes_a_folder_per_session(ipuperf_here: Callable, tmp_path: Path, script: Path) -> None:
     script.write_text(DOUBLER + "\nother, _ = build(2)\n")
     done = ipuperf_here("run", script.name, "--report", "a/b", cwd=tmp_path)
@@ -232,6 +235,7 @@ def test_the_trace_of_a_report_can_be_read_and_adds_up(ipuperf_here: Callable, t
     )
 
 
+@pytest.mark.heavy
 def test_a_full_disk_is_one_line_and_leaves_no_report(run_ipuperf: Callable, tmp_path: Path, script: Path) -> None:
     """A limit on the size of files stands for the full disk."""
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))"  # (compiled files would be cut, too)
@@ -300,6 +304,7 @@ def test_of_many_sessions_the_first_are_listed(ipuperf_here: Callable, tmp_path:
     assert lines[-2] == "... and 2 more sessions"
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_ctrl_c_ends_with_130_and_the_report_of_what_was_compiled(
     run_ipuperf: Callable, tmp_path: Path, script: Path

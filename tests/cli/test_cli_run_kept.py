@@ -143,6 +143,7 @@ class Kept:
         self.closed = True
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("error", [None, TraceError("no room"), OSError(28, "full", "a/file"), KeyError("defect")])
 def test_what_is_said_at_the_end(
     error: Exception | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], golden: Golden

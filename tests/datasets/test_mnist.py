@@ -207,6 +207,7 @@ def test_the_mirrors_are_asked_over_https() -> None:
 
 
 class TestRealFiles:
+    @pytest.mark.heavy
     def test_shapes_and_known_beginnings(self, monkeypatch: pytest.MonkeyPatch, data_folder: Path) -> None:
         monkeypatch.setenv("IPUPERF_DATA", str(data_folder))
         images, labels = load_mnist(True)

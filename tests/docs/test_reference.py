@@ -51,6 +51,7 @@ def wrong(text: str) -> list[str]:
     return missing + [f"{page} {number}" for page, number in there if number not in sections(page)]
 
 
+@pytest.mark.heavy
 def test_no_path_outside_the_project() -> None:
     lines = [
         f"{name}:{number}: {line.strip()[:100]}"

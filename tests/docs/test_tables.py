@@ -27,6 +27,7 @@ def tables(installed_front_ends: Callable[[], AbstractContextManager[object]]) -
         yield module
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "name", ["user-guide.md", "accuracy.md", "validation.md", "poptorch-operations.md", "testing.md"]
 )

@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
 
 
+@pytest.mark.heavy
 def test_runs_that_end_at_random_instants_lose_nothing(child_environment: dict[str, str]) -> None:
     """A few of the thousand kills of ``python tests/faults/kills.py``."""
     script = Path(__file__).with_name("kills.py")

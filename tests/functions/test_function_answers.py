@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from answers import spoiled, together
 from opcases import digest
 from programtext import checksum
@@ -93,6 +94,7 @@ def test_every_function(cases: list[str], run: Run, golden: Golden) -> None:
     golden(lines)
 
 
+@pytest.mark.heavy
 @together(CASES, room)
 def test_every_spoiled_function(cases: list[str], run: Run, golden: Golden) -> None:
     lines = []

@@ -34,6 +34,7 @@ def tables(machine: str) -> dict[str, mnist.Rows]:
     return mnist.tables(machine)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("table", ["steps", "operations"])
 @pytest.mark.parametrize("machine", mnist.MACHINES)
 def test_steps_and_operations(machine: str, table: str, cycle_baseline: CycleBaseline, golden: Golden) -> None:
@@ -44,6 +45,7 @@ def test_steps_and_operations(machine: str, table: str, cycle_baseline: CycleBas
         golden(lines(rows))
 
 
+@pytest.mark.heavy
 def test_plans_of_products(cycle_baseline: CycleBaseline) -> None:
     """The machines have the same tiles, so the plans are the same."""
     rows, *others = (mnist.plan_rows(load_machine(machine).chip) for machine in mnist.MACHINES)

@@ -27,6 +27,7 @@ def made(installed_front_ends: Any) -> Iterator[dict[str, Executable]]:
         yield {}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_holds(name: str, law: str, made: dict[str, Executable]) -> None:
@@ -48,6 +49,7 @@ def test_the_same_cycles(name: str) -> None:
     assert one == other
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", GROWING)
 def test_time_grows_evenly(name: str) -> None:
     build, counts = GROWING[name]

@@ -122,6 +122,7 @@ TRIED = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("name", "lever"), TRIED, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
 def test_lever(name: str, lever: Lever, installed_front_ends: Callable, golden: Golden) -> None:
     with installed_front_ends():
@@ -129,6 +130,7 @@ def test_lever(name: str, lever: Lever, installed_front_ends: Callable, golden: 
     golden(lines)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["accumulation", "unsharded", "pipeline"])
 def test_all_levers_in_words(name: str, installed_front_ends: Callable, golden: Golden) -> None:
     with installed_front_ends():

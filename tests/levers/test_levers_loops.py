@@ -12,6 +12,7 @@ from ipuperf.levers.io_tiles import OverlappedIo
 from ipuperf.levers.loops import CALLS, CallLength, MoreMicroBatches
 
 
+@pytest.mark.heavy
 def test_a_host_bound_inference_names_the_host_and_levers_on_it(case: Case) -> None:
     folder = case.run(INFERENCE, machine="gc200-1")
     text = case.why(folder)
@@ -53,6 +54,7 @@ def test_accumulation_and_iterations_are_those_of_the_program_with_these_options
     assert trial.cycles * trial.work == pytest.approx(cycles_of(longer), rel=1e-4)
 
 
+@pytest.mark.heavy
 def test_options_of_the_host_are_tried_as_far_as_the_program_has_replicas(case: Case) -> None:
     folder = case.run(RTS, 512)
     found = case.measured(folder, PrefetchDepth(), HostProcesses(), CallbackThreads(), SyncPatterns())

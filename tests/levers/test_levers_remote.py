@@ -18,6 +18,7 @@ TABLE = 0.05
 """How far the gain of sharding may be from what the tutorial's program gains."""
 
 
+@pytest.mark.heavy
 def test_of_unsharded_state_sharding_is_the_first_lever_with_the_gain_of_the_table(case: Case) -> None:
     whole, sharded = case.run(RTS, "inf"), case.run(RTS, 512)
     text = case.why(whole)

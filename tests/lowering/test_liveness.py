@@ -137,6 +137,7 @@ def fill(program, graph, tensors, deeper, draw):
     return tensors
 
 
+@pytest.mark.heavy
 @settings(max_examples=60)
 @given(st.data())
 def test_random_nested_calls(data):

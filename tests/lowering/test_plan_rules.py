@@ -225,6 +225,7 @@ def window_violations(plan: ConvolutionPlan, shape: Window) -> Iterator[str]:
         yield f"{plan.compute} cycles on {plan.tiles} tiles for {shape.products()} products"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(3))
 def test_no_plan_of_an_edge_convolution_breaks_a_rule(seed):
     broken = {}

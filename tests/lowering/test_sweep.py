@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ VECTORS = st.lists(st.lists(st.integers(0, 60), min_size=TILES, max_size=TILES),
 STORAGES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12), st.integers(0, 12)), max_size=20)
 
 
+@pytest.mark.heavy
 @settings(max_examples=200)
 @given(VECTORS, STORAGES, st.lists(st.integers(0, 40), min_size=TILES, max_size=TILES), st.integers(1, 13))
 def test_totals_are_those_of_each_step(vectors, storages, always, steps):

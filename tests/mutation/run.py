@@ -194,6 +194,7 @@ def _pytest(arguments: Sequence[str], *plugins: object) -> int:
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
     options = [
         "-q",
+        "--heavy",
         "--hypothesis-profile=mutation",
         "-p",
         "no:cacheprovider",

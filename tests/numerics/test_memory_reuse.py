@@ -94,6 +94,7 @@ def check(program: ir.Ir, expected: dict[ir.Stream, np.ndarray], variables: list
             np.testing.assert_array_equal(evaluator.variables[value.tensor][0], value.array)
 
 
+@pytest.mark.heavy
 @settings(max_examples=150)
 @given(st.data())
 def test_random_programs(data):
@@ -117,6 +118,7 @@ def graph_with_inputs(program: ir.Ir, count: int, by_ref: list[bool]) -> ir.Grap
     return graph
 
 
+@pytest.mark.heavy
 @settings(max_examples=150)
 @given(st.data())
 def test_random_calls_and_loops(data):

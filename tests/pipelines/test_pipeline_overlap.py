@@ -22,6 +22,7 @@ def overlapped(net, across, stages):
     return HostIo(32 * stages, {net.inputs: across[0], net.targets: across[1]}, {net.losses: across[2]})
 
 
+@pytest.mark.heavy
 @settings(max_examples=25)
 @given(st.integers(1, 2), st.integers(1, 6), st.integers(1, 4), st.tuples(*[st.booleans()] * 3), st.integers(1, 2))
 def test_values_are_those_of_gradient_accumulation(stages, micro_batches, updates, across, replicas):

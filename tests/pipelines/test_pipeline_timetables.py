@@ -23,6 +23,7 @@ from ipuperf.schedules.assembly import assemble
 COPIES = ("every step", "when needed")
 
 
+@pytest.mark.heavy
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_random_timetables(data: st.DataObject) -> None:
@@ -189,6 +190,7 @@ def gpipe(stages: int, count: int) -> Timetable:
     return assemble("gpipe", count, tuple((stage,) for stage in range(stages)), cells, 2 * half)
 
 
+@pytest.mark.heavy
 def test_memory_follows_what_is_alive() -> None:
     """GPipe keeps all micro-batches, 1F1B as many as there are stages after: with more micro-batches it stays."""
 

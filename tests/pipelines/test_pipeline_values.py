@@ -134,6 +134,7 @@ def test_phases():
     assert_like_plain_accumulation(phased_parallel(3, 2), "when needed", 1, 1, Offload(), [])
 
 
+@pytest.mark.heavy
 @settings(max_examples=25)
 @given(data=st.data())
 def test_random_stages(data):

@@ -106,6 +106,7 @@ def test_reports_go_to_one_folder_per_session(tmp_path: Path, monkeypatch: pytes
     assert write_reports(RunSettings()) == []
 
 
+@pytest.mark.heavy
 def test_one_simulation_per_program_gives_cycles_and_seconds(tmp_path: Path) -> None:
     settings, clock = RunSettings(report_directory=tmp_path), SimulatedClock()
     with use_settings(settings), activate(clock):

@@ -120,6 +120,7 @@ def test_tensors_are_equal_by_identity_and_ir(ir: popxl.Ir) -> None:
         main.get_tensor("b")
 
 
+@pytest.mark.heavy
 def test_irs_are_freed_and_found_again() -> None:
     program = popxl.Ir()
     assert program.main_graph.ir is program

@@ -14,6 +14,7 @@ document.documentElement.dataset.ready = "yes";
 </script></body></html>"""
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed, or no Playwright")
 def test_a_page_is_driven_and_its_problems_are_kept(tmp_path):
     file = tmp_path / "page.html"

@@ -134,6 +134,7 @@ def test_loops_in_a_run_count_every_trip(synthetic):
     assert bar.cover.sum(axis=1)[0] == pytest.approx(0.4 * bar.cover.shape[1])
 
 
+@pytest.mark.heavy
 @browser
 def test_the_browser_shows_the_figures_of_the_tables(page, traces, tmp_path):
     script = """
@@ -184,6 +185,7 @@ def camel(kind: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+@pytest.mark.heavy
 @browser
 @pytest.mark.parametrize("which", ["report", "comparison"])
 def test_a_browser_without_javascript_shows_the_figures(which, page, trace, traces, tmp_path):

@@ -47,6 +47,7 @@ def events_of(trace, path, **options):
     return json.loads(path.read_text())["traceEvents"]
 
 
+@pytest.mark.heavy
 def test_a_long_run_is_shown_in_part_and_says_so(traces, tmp_path):
     trace = traces[4096]
     excerpt = Excerpt.default(trace)

@@ -39,6 +39,7 @@ def seen(figure: Figure) -> set[str]:
     return {to_hex(pixel / 255) for pixel in np.unique(np.asarray(image).reshape(-1, 3), axis=0)}
 
 
+@pytest.mark.heavy
 def test_the_timeline_shows_what_was_executed(trace, tmp_path):
     figure = timeline_figure(trace)
     assert isinstance(figure, Figure)

@@ -67,6 +67,7 @@ def test_the_verdict_on_memory_stands_where_it_says_that_it_does_not_fit(synthet
     assert "low confidence" not in memory
 
 
+@pytest.mark.heavy
 def test_operations_are_counted_as_in_the_table(folder, trace):
     place, _ = folder
     with (place / "operations.csv").open() as file:
@@ -127,6 +128,7 @@ def test_the_files_of_the_folder_can_be_read(folder, trace):
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.heavy
 def test_a_long_trace_is_shown_in_part_and_it_is_said(synthetic, tmp_path, monkeypatch):
     monkeypatch.setattr("ipuperf.report.excerpt.MAX_SLICES", 500)
     small = synthetic.pipeline_trace(memory=False)
@@ -157,6 +159,7 @@ def test_a_row_of_the_table_is_all_that_a_view_needs(synthetic, tmp_path, monkey
     assert "links.txt." in (tmp_path / "index.md").read_text().splitlines()[-1]
 
 
+@pytest.mark.heavy
 def test_a_second_report_replaces_the_first(synthetic, tmp_path):
     write_report(synthetic.pipeline_trace(ipus=1, runs=1), tmp_path)
     paths = write_report(synthetic.Builder().trace(), tmp_path)

@@ -207,6 +207,7 @@ NO_MEMORY = {("without-memory", view) for view in VIEWS if view.startswith(("liv
 PAIRS = [(name, view) for name in (*REAL, *MADE_UP) for view in VIEWS if (name, view) not in TOO_MUCH | NO_MEMORY]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("name", "view"), PAIRS, ids=lambda word: word)
 def test_view(name: str, view: str, known: Callable, golden: Golden, tmp_path: Path) -> None:
     golden(digest.lines(VIEWS[view](known(name), tmp_path)))
@@ -239,6 +240,7 @@ def test_runs_side_by_side(names: str, view: str, known: Callable, golden: Golde
     golden(digest.lines(TOGETHER[view](traces)))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("view", ["timeline.png", "pipeline.png", "liveness.png", "tile_memory.png"])
 def test_picture(view: str, known: Callable, tmp_path: Path) -> None:
     (row,) = (one for one in report_folder.VIEWS if one.name == view)

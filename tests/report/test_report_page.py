@@ -168,6 +168,7 @@ def test_facts_of_memory_are_those_of_the_tables(page, trace):
     assert facts["variables"]["listed"][0]["bytes"] == trace.table("variables")["bytes"].max()
 
 
+@pytest.mark.heavy
 def test_a_long_trace_is_shown_in_part_and_too_much_is_an_error(trace, monkeypatch):
     whole = len(report_page(trace))
     monkeypatch.setattr(module, "_MOST_SLICES", 50)
@@ -395,6 +396,7 @@ class TestBrowser:
         view(shown, "critical-path")
         assert int(data(shown, "path-table")["cycles"]) == step_time(trace).total
 
+    @pytest.mark.heavy
     def test_without_javascript_the_summary_is_there(self, browser, file, trace):
         bare = browser.open(file, scripts=False)
         html = bare.window.content()

@@ -261,6 +261,7 @@ def test_slices_name_the_line_that_made_them_and_loops_their_trips(synthetic, tm
     assert (loop[6]["trips"], loop[6]["cycles_of_a_trip"]) == (1000, 20)
 
 
+@pytest.mark.heavy
 def test_the_timeline_of_a_report_stays_below_20_megabytes(synthetic, tmp_path):
     build = synthetic.Builder()
     for ipu in range(4):

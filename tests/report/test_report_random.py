@@ -173,6 +173,7 @@ VIEWS: Mapping[str, Callable[[Trace], Any]] = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("view", VIEWS)
 def test_view_of_random_runs(view: str, synthetic: ModuleType, golden: Golden) -> None:
     golden([line for seed in SEEDS for line in (f"seed {seed}", *digest.lines(VIEWS[view](made(synthetic, seed))))])
@@ -183,6 +184,7 @@ def _many(synthetic: ModuleType) -> list[Trace]:
     return [made(synthetic, seed) for seed in range(16)]
 
 
+@pytest.mark.heavy
 def test_parts_add_up_to_the_run(synthetic: ModuleType) -> None:
     """Time by part, waits by owner, the critical path and its stretches."""
     for trace in _many(synthetic):
@@ -220,6 +222,7 @@ def test_narrow_instances_are_drawn_evenly(width: int, synthetic: ModuleType, go
     golden({"check": checksum(" ".join(f"{value:.4f}" for value in np.concatenate(rounded)))})
 
 
+@pytest.mark.heavy
 def test_waits_are_what_no_lane_fills(synthetic: ModuleType) -> None:
     """Cycle by cycle: an IPU waits where none of its steps but waiting ones is under way."""
     for trace in _many(synthetic):

@@ -52,6 +52,7 @@ for step in report.execution.steps:
 """
 
 
+@pytest.mark.heavy
 def test_a_script_finds_its_report_where_it_asked_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, "")

@@ -25,6 +25,7 @@ def rows() -> list[dict]:
     return list(design_space.rows(ENCODER, "pod4", (*FIGURES, "chip.interleaved"), (2.0,)))
 
 
+@pytest.mark.heavy
 def test_each_machine_is_that_of_a_file(rows: list[dict], tmp_path: Path) -> None:
     """The oracle: a machine file that says the figure, and the program built for nothing else."""
     doubled = {

@@ -144,6 +144,7 @@ def test_steady_steps_are_the_full_ones(schedule, stages):
         assert shifted == [[(c.kind, c.stage, c.micro_batch) for c in row] for row in table.steps[t + table.period]]
 
 
+@pytest.mark.heavy
 @settings(max_examples=300)
 @given(
     schedule=st.sampled_from([*RULES, phased_serial, phased_parallel]),
@@ -180,6 +181,7 @@ def test_closed_forms_written_out(stages):
         }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("stages", N_RANGE)
 def test_recomputed_times(stages):
     n = stages

@@ -177,6 +177,7 @@ def test_errors_say_what_is_allowed(call, message):
         call()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "table", [grouped(4, 16, recompute=AUTO), grouped_overlapped(2, 6), sequential(2, 2), popart_pipeline(4, 8)]
 )

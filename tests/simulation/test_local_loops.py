@@ -70,6 +70,7 @@ def rows_of(frame):
     return sorted(frame.itertuples(index=False, name=None))
 
 
+@pytest.mark.heavy
 @many
 @given(programs(), st.integers(0, 300), st.integers(1, 60), st.integers(1, 40))
 def test_loops_say_what_their_trips_say(program, begin, length, limit):
@@ -87,6 +88,7 @@ def test_loops_say_what_their_trips_say(program, begin, length, limit):
     assert fitting_window(folded, limit) == fitting_window(plain, limit)
 
 
+@pytest.mark.heavy
 @settings(many, max_examples=25)
 @given(programs())
 def test_tiles_fold_local_loops_as_phases_do(program):
@@ -96,6 +98,7 @@ def test_tiles_fold_local_loops_as_phases_do(program):
             np.testing.assert_array_equal(values, tiles.columns(table)[name], err_msg=f"{table}.{name}")
 
 
+@pytest.mark.heavy
 @settings(many, max_examples=25)
 @given(programs())
 def test_pictures_of_loops_are_those_of_their_trips(program):
@@ -227,6 +230,7 @@ def _simulated(trips):
     return int(cycles), float(seconds), int(megabytes)
 
 
+@pytest.mark.heavy
 def test_popxl_repeat_of_a_million_million_trips():
     """Exactly what the trips add: the cost of a trip is the difference between 2 and 3 of them."""
     two, three = (_simulated(trips)[0] for trips in (2, 3))

@@ -47,6 +47,7 @@ def pipeline(machine, stages, replicas, schedule=schedules.popart_pipeline):
     return lower(model.ir, machine)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "stages", "replicas", "schedule", "tried"),
     [
@@ -136,6 +137,7 @@ def test_servers_have_the_same_classes():
     assert by_servers(apart, servers, costs).members == ((0, 1, 2), (3,), (4,), (5, 6))
 
 
+@pytest.mark.heavy
 def test_everything_from_the_machine_to_the_trace_can_be_pickled():
     machine = load_machine("bow-pod64")
     program = pipeline(machine, 4, 5)

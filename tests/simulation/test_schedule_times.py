@@ -61,6 +61,7 @@ def test_equal_stages_and_free_copies_give_the_closed_form(name, n, k, f, more):
     assert played(table, lambda kind, stage: f if kind == "F" else b) == expected
 
 
+@pytest.mark.heavy
 @settings(max_examples=15)
 @given(p=st.integers(2, 8), rounds=st.integers(1, 3), chunks=st.integers(1, 3), f=st.integers(1, 50))
 def test_schedules_with_flush_idle_as_their_papers_say(p, rounds, chunks, f):

@@ -94,6 +94,7 @@ def test_the_event_loop_is_simpys(options, monkeypatch):
     assert SimpyLoop.handled > 1000
 
 
+@pytest.mark.heavy
 def test_tiles_are_those_of_a_process_each(monkeypatch):
     ours = [simulate(program, POD, fidelity="tile") for _, program in programs()]
     phases = [simulate(program, POD) for _, program in programs()]

@@ -107,6 +107,7 @@ def _sorted_slices(trace):
     return {name: values[order] for name, values in columns.items()}
 
 
+@pytest.mark.heavy
 @many
 @given(programs(), st.integers(0, 2))
 def test_folding_and_shuffling_change_nothing(program, depth):
@@ -130,6 +131,7 @@ def test_long_loops_fold_exactly(block):
             same(folded, simulate(program, POD, prefetch_depth=depth, seed=seed))
 
 
+@pytest.mark.heavy
 @many
 @given(programs())
 def test_tiles_give_the_same_cycles_as_phases(program):
@@ -138,6 +140,7 @@ def test_tiles_give_the_same_cycles_as_phases(program):
     same(phases, simulate(program, POD, fidelity="tile", seed=3))
 
 
+@pytest.mark.heavy
 @many
 @given(programs())
 def test_conservation(program):
@@ -174,6 +177,7 @@ def _no_resource_is_overloaded(trace):
         assert moved["bytes"][rows].sum() <= rates[name] * trace.seconds(int(busy.sum())) * (1 + 1e-12)
 
 
+@pytest.mark.heavy
 @many
 @given(programs())
 def test_every_leaf_is_executed_as_often_as_the_program_says(program):
@@ -190,6 +194,7 @@ def test_every_leaf_is_executed_as_often_as_the_program_says(program):
             assert list(mine["dur"]) == [step.cycles.max for step in wanted]
 
 
+@pytest.mark.heavy
 @many
 @given(programs())
 def test_micro_batches_and_iterations_count_on_through_folds(program):

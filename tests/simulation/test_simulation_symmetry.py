@@ -159,6 +159,7 @@ def pipeline(machine, schedule, stages, replicas):
     return lower(model.ir, machine)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "schedule", "stages", "replicas", "alike"),
     [
@@ -180,6 +181,7 @@ def test_pipelines(name, schedule, stages, replicas, alike, full_runs):
     assert (not full_runs) == alike, full_runs
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(4))
 def test_tile_by_tile_and_shuffled(seed):
     program, machine, options = random_case(seed)

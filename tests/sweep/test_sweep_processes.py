@@ -29,6 +29,7 @@ raise SystemExit(f"{name} lives")
 """
 
 
+@pytest.mark.heavy
 def test_killed_worker_is_tried_once_more(tmp_path: Path) -> None:
     script = tmp_path / "s.py"
     script.write_text(SUICIDAL)
@@ -40,6 +41,7 @@ def test_killed_worker_is_tried_once_more(tmp_path: Path) -> None:
     assert len((tmp_path / "a-9").read_text()) == 2
 
 
+@pytest.mark.heavy
 def test_killed_half_way_and_resumed(tmp_path: Path, script: Path, in_this_process: list[Configuration]) -> None:
     file = tmp_path / "s.toml"
     file.write_text(

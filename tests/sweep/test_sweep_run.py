@@ -29,6 +29,7 @@ def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("what", ["encoder", "script"])
 def test_sharing_changes_nothing(what: str, encoder: Sweep, script: Path) -> None:
     """The oracle: each configuration alone, in a process that knows no program."""
@@ -46,6 +47,7 @@ def test_sharing_changes_nothing(what: str, encoder: Sweep, script: Path) -> Non
     assert len({row.get("cycles") for row in together}) > 2
 
 
+@pytest.mark.heavy
 def test_resumed_in_another_order(tmp_path: Path, encoder: Sweep, in_this_process: list[Configuration]) -> None:
     whole = run_sweep(encoder, tmp_path / "whole", table="csv")
     assert len(whole) == len(in_this_process) == 16
@@ -64,6 +66,7 @@ def test_resumed_in_another_order(tmp_path: Path, encoder: Sweep, in_this_proces
     assert whole[whole["machine"] != "gc200-1"]["failure"].isna().all()
 
 
+@pytest.mark.heavy
 def test_what_fails_and_what_does_not_fit(tmp_path: Path, in_this_process: list[Configuration]) -> None:
     factors = {**ENCODER, "machine": ("pod4",), "accumulation": (2, 4), "recompute": ("none", "sometimes")}
     factors |= {"config.schedule": ("popart_pipeline",), "config.hidden": (32, 8192)}
@@ -155,6 +158,7 @@ def test_refused(tmp_path: Path, encoder: Sweep, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "new").exists(), "before any program is built"
 
 
+@pytest.mark.heavy
 def test_figures_of_a_machine_are_those_of_a_file(tmp_path: Path, in_this_process: list[Configuration]) -> None:
     """The oracle: machine files that state the figures."""
     said = {
@@ -178,6 +182,7 @@ def test_figures_of_a_machine_are_those_of_a_file(tmp_path: Path, in_this_proces
     assert len(set(cycles)) == 1
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["encoder", "script"])
 def test_rows_are_kept(name: str, script: Path, golden: Golden) -> None:
     """Every figure of a row, and what cannot be run."""

@@ -79,6 +79,7 @@ def test_pareto_front_is_what_nothing_beats() -> None:
     assert list(found.index) == [3, 0, 2]
 
 
+@pytest.mark.heavy
 def test_plots(tmp_path: Path) -> None:
     table = table_of(ROWS, FACTORS)
     for plot in ("lines:width,cycles,machine", "lines:machine,cycles", "heatmap:machine,width,samples_per_second",

@@ -97,6 +97,7 @@ EXAMPLES = int(os.environ.get("DAMAGES", "50"))
 VALUES = [-1, -2, -(2**31), 2**31 - 1, 2**31, 2**62, 2**63 - 1, 0, 1, 7, 10**9, 0.5, float("nan"), float("inf"), "a"]
 
 
+@pytest.mark.heavy
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_cell_of_any_table(files: dict, tmp_path: Path, data: st.DataObject) -> None:
@@ -134,6 +135,7 @@ def _impossible() -> list[tuple[str, str, int]]:
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("table", "column", "value"), _impossible())
 def test_what_no_trace_holds_is_refused_with_table_column_and_row(
     files: dict, tmp_path: Path, table: str, column: str, value: int

@@ -59,6 +59,7 @@ def loop(steps, instances):
     ]
 
 
+@pytest.mark.heavy
 @settings(max_examples=60)
 @given(st.lists(STEP, max_size=12), st.lists(INSTANCE, max_size=12))
 def test_expand_and_totals_agree_with_a_plain_loop(steps, instances):
@@ -90,6 +91,7 @@ def test_window_keeps_exactly_the_slices_that_touch_it(steps, instances, begin, 
     assert slice_count(trace, window) == len(expected)
 
 
+@pytest.mark.heavy
 @settings(max_examples=40)
 @given(st.lists(STEP, max_size=10), st.lists(INSTANCE, max_size=10), st.integers(-5, 120), st.integers(1, 60))
 def test_clipped_slices_are_the_part_inside_the_window(steps, instances, begin, length):

@@ -35,6 +35,7 @@ def test_equal_traces_give_equal_bytes(trace, tmp_path):
     assert (tmp_path / "a.ipt").read_bytes() == (tmp_path / "b.ipt").read_bytes()
 
 
+@pytest.mark.heavy
 @settings(max_examples=20)
 @given(st.lists(st.tuples(TEXT, st.integers(-(2**63), 2**63 - 1)), max_size=6))
 def test_any_text_and_number_survives(tmp_path_factory, rows):
@@ -170,6 +171,7 @@ def _peak(function, error):
     return str(caught.value), peak
 
 
+@pytest.mark.heavy
 def test_a_small_file_cannot_take_much_memory(tmp_path):
     _packed(tmp_path / "bomb.ipt", "meta.json", 2**28)
     words, peak = _peak(lambda: Trace.load(tmp_path / "bomb.ipt"), TraceSizeError)
@@ -177,6 +179,7 @@ def test_a_small_file_cannot_take_much_memory(tmp_path):
     assert peak < 2**23
 
 
+@pytest.mark.heavy
 def test_a_table_that_unpacks_to_more_than_it_may_is_not_unpacked(trace, tmp_path):
     path = tmp_path / "bomb.ipt"
     trace.save(path)

@@ -103,6 +103,7 @@ def test_bounds_and_forecasts(model: str, factors: dict[str, tuple[Any, ...]]) -
         assert about.bytes == pytest.approx(row["max_tile_bytes"], rel=0.4)
 
 
+@pytest.mark.heavy
 def test_bounds_and_forecasts_of_schedules_with_flush() -> None:
     """Also where backwards are in two; nothing is known of stages that share an IPU."""
     names = ("1f1b", "zb_h1", "interleaved_1f1b")

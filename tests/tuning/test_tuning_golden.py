@@ -130,6 +130,7 @@ def known(bounds: Bounds, configuration: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {len(stage.units)} units, {stage.state} {stage.depth} {stage.again} {flows}"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", LEARNT)
 def test_bounds(name: str, golden: Golden) -> None:
     space = encoder_space(**LEARNT[name])
@@ -355,6 +356,7 @@ def test_layers_that_nobody_says() -> None:
     _says_layers.cache_clear()
 
 
+@pytest.mark.heavy
 def test_outcomes_of_an_earlier_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is there is taken, but for what was not simulated and could be faster than the best by now."""
     kinds: Mapping[int, Said] = {0: {"seconds": 1.0, "cycles": 7, "ipus": 2}, 1: {"least_seconds": 2.0}}

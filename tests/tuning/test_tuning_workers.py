@@ -84,6 +84,7 @@ def test_what_optuna_is_told() -> None:
     assert len(proposals._study.trials) == 8
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("best", [math.inf, 1e-9])
 def test_outcomes_are_kept(best: float, golden: Golden) -> None:
     """Of configurations that run, do not fit and cannot be built; simulated where they can be faster than the best."""

@@ -83,6 +83,7 @@ def test_targets_are_checked_before_the_work(cases: Path, tmp_path: Path) -> Non
     assert "--plot" in done.output
 
 
+@pytest.mark.heavy
 def test_single_cases_run_slow_or_not_and_in_processes(
     cases: Path, tmp_path: Path, run_ipuperf: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -128,6 +128,7 @@ def drawings() -> Iterator[tuple[str, list[Row]]]:
     yield "two-groups", [row for some in list(groups.values())[:2] for row in some]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("name", "some"), list(drawings()), ids=lambda one: one if isinstance(one, str) else "")
 def test_picture(name: str, some: list[Row], tmp_path: Path, golden: Golden) -> None:
     made: list[Figure] = []

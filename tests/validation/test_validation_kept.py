@@ -183,6 +183,7 @@ def test_figures_that_are_moved(golden: Golden) -> None:
     golden(said)
 
 
+@pytest.mark.heavy
 def test_leave_one_out(tmp_path: Path, golden: Golden) -> None:
     cases = made(tmp_path, *SOME)
     told: list[tuple[int, int]] = []

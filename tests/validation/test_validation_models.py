@@ -128,6 +128,7 @@ def test_the_command_lists_slow_cases_and_runs_them_with_all(tmp_path: Path) -> 
         read_cases(file)
 
 
+@pytest.mark.heavy
 def test_without_pytorch_they_are_skipped() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"

@@ -95,12 +95,14 @@ def test_what_is_small_of_them_is_predicted_as_the_guide_says() -> None:
     assert found["LIPU-INCOPY"] == pytest.approx(0.512, rel=0.01)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("category", ["micro-benchmark", "kernel"])
 def test_goal_of_micro_benchmarks_and_dense_kernels(category: str) -> None:
     rows, _ = predict([case for case in FOUND.cases if case.category == category])
     assert summarise(category, rows).mean <= 0.10
 
 
+@pytest.mark.heavy
 def test_remote_variables_table_within_5_percent() -> None:
     rows, _ = predict([c for c in FOUND.cases if c.id.startswith("POPXL-MNIST-")])
     assert len(rows) == 10

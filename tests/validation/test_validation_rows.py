@@ -159,6 +159,7 @@ def test_labels_of_misses_do_not_lie_over_each_other(tmp_path: Path, monkeypatch
     assert not any(one.overlaps(two) for n, one in enumerate(boxes) for two in boxes[:n])
 
 
+@pytest.mark.heavy
 def test_the_picture_is_written_whole(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     draw(rows(), tmp_path / "v.png")

@@ -98,6 +98,7 @@ def test_figures_are_assumed_or_calibrated() -> None:
     assert "chip.tiles" not in kinds
 
 
+@pytest.mark.heavy
 def test_what_is_lowered_once_is_the_same_as_lowered_anew() -> None:
     """The shortcuts of the sensitivity: figures of hosts and links leave lowering alone, sizes of code leave time."""
     given = {case.id: case for case in read_cases().cases}["POPXL-MNIST-ALL"]
@@ -111,6 +112,7 @@ def test_what_is_lowered_once_is_the_same_as_lowered_anew() -> None:
             assert on(changed, False).values["time"] == plain.values["time"], key
 
 
+@pytest.mark.heavy
 def test_a_fit_without_a_row_that_agrees_finds_the_figure_again(tmp_path: Path) -> None:
     """Three copies measured as if the bandwidth were a quarter more: a fit to two of them predicts the third."""
     sizes = {"A": 100_000_000, "B": 200_000_000, "C": 400_000_000}
@@ -133,6 +135,7 @@ def test_a_fit_without_a_row_that_agrees_finds_the_figure_again(tmp_path: Path) 
     assert "host.pcie_bandwidth x 1.2" in left_out_text(left, [summary])
 
 
+@pytest.mark.heavy
 def test_a_difference_of_two_programs_is_left_out_as_one(tmp_path: Path) -> None:
     """The latency falls out of it, so that the bandwidth alone tells the time: a quarter more than is measured."""
     rate = load_machine("bow-1").host.pcie_bandwidth_bytes_per_s * 1.25

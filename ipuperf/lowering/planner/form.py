@@ -195,9 +195,11 @@ def form_of(work: Convolution) -> Form:
         form_axes = [Axis(n, k, out, s, 1, d, sum(p)) for n, k, out, s, d, p in axes]
         form = Form(work.batch, work.groups, inputs_per_group, outputs_per_group, tuple(form_axes), "fwd")
     elif work.pass_ == "bwd":
+        # The gradient of a strided convolution convolves the result's gradient with zeros between its elements.
         form_axes = [Axis(out, k, n, 1, s, d, n - 1 - (out - 1) * s + (k - 1) * d) for n, k, out, s, d, _ in axes]
         form = Form(work.batch, work.groups, outputs_per_group, inputs_per_group, tuple(form_axes), "bwd")
     else:
+        # The gradient of the result is the kernel: stride and dilation change places.
         form_axes = [Axis(n, out, k, d, 1, s, sum(p)) for n, k, out, s, d, p in axes]
         # The gradient of the weights sums over the batch, so batch and input channels change places.
         form = Form(inputs_per_group, work.groups, work.batch, outputs_per_group, tuple(form_axes), "wu")

@@ -158,6 +158,7 @@ def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: i
         vertices += [
             Kernel("VMAC", 0, grouping, 1, 1, 1, 2, partial_size) for grouping in groupings if grouping <= form.groups
         ]
+    # An outer product adds nothing up, so its result keeps the type of its inputs.
     if form.one_by_one and form.in_channels == 1 and (in_size >= partial_size or out_size == in_size):
         vertices.append(Kernel("OUTER", 0, 1, 1, 8 // in_size, 1, in_size, in_size))
     return vertices

@@ -91,6 +91,7 @@ def _add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
         return [step.for_op(op_id) for step in known[pieces]]
 
     for call in calls:
+        # A body of one op has one list for both, so the copies in go to the front after the others.
         first_steps, last_steps = call.ops[0].lowered_op.steps.steps, call.ops[-1].lowered_op.steps.steps
         copies_in = copies(call, call.operands, first_steps[0].op_id)
         last_steps += copies(call, call.results, last_steps[-1].op_id)
@@ -124,6 +125,7 @@ def _note_users(
             continue  # a view reads nothing itself; its readers do
         for tensor in lowered_op.op.inputs:
             users.setdefault(roots.get(tensor, tensor), set()).add(call)
+    # The caller reads the outputs of a graph, which is outside of all calls.
     for tensor in lowered.graph.outputs:
         users.setdefault(roots.get(tensor, tensor), set()).add(None)
 

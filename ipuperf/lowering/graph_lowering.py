@@ -115,6 +115,7 @@ class _GraphLowering:
         copier.copy_operands(operands, layouts)
         if isinstance(op, If):
             copier.copy_results()
+        # A single trip hands nothing on to a next one.
         elif work.trips > 1:
             copier.copy_carried()
         calls = [(body, work.trips)]

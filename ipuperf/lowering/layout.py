@@ -76,6 +76,7 @@ def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndar
     read: np.ndarray = np.minimum(count, 1)
     span = 1
     for size, whole_size in zip(reversed(padded), reversed(whole), strict=True):
+        # A repeated axis reads the same elements again, so it only widens the span.
         if size == whole_size:
             read = read * np.minimum(whole_size, np.maximum(1, -(-count // span)))
         span *= whole_size

@@ -234,8 +234,10 @@ def _variables(kinds: list[StorageKind], profile: Profile) -> Iterator[VariableI
         representatives: list[StorageKind] = []
         of_kind = np.full(len(kinds), -1, dtype=np.int64)
         used, place = np.unique(rows[:, 0], return_index=True)
+        # In the order in which they first live, not by the number of their kind.
         for kind in used[np.argsort(place)].tolist():
             name, category, *_ = kinds[kind]
+            # A tensor may have several kinds, as each walk of its graph makes one.
             of_kind[kind] = numbers.setdefault((name, category), len(numbers))
             if len(numbers) > len(representatives):
                 representatives.append(kinds[kind])

@@ -47,6 +47,7 @@ class StepSlices:
         )
         self._tiles = max(self.inputs.elements.active, self.state.elements.active)
         size = recurrence_work.dtype.size
+        # As many shards as have tiles of their own, and none of them empty.
         shard_limit = -(-recurrence_work.steps // -(-recurrence_work.steps // (chip.tiles // self._tiles)))
         sequence_bytes = (
             recurrence_work.steps

@@ -78,8 +78,10 @@ def needs(form: Form, kernel: Kernel) -> Needs:
     result in another grouping than the next layer reads is only regrouped on its tiles. Passes of a joint plan leave
     their operands where the forward pass had them.
     """
+    # A product is laid out for exchanged operands, so its plain form is the turned one (planner.md 3).
     update, turned = form.pass_ == "wu", form.swapped != form.is_product
     pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
+    # Both operands have the input channels, so padding those moves both.
     both = bool(form.expanded) or turned or form.combined > 1 or pad_in or update
     inputs_too = both or form.pass_ == "fcwu" or (form.pass_ == "fcbwd" and not form.joint)
     weights_too = both or bool(form.flattened) or pad_out
@@ -209,6 +211,7 @@ def _zero_padding(
     size, split = form.axes[dim].kernel, grid.kernel[dim]
     remainder = np.maximum(size // split % multiple, -(-size // split) % multiple)
     extra_kernel[dim] = (multiple - remainder) % multiple
+    # Added kernel elements lie a dilation apart and reach that much further into the input.
     extra_input[dim] = extra_kernel[dim] * form.axes[dim].kernel_dilation
     if kernel.method == "SLIC":
         extra_input = [e + max(0, a.padding) for e, a in zip(extra_input, form.axes, strict=True)]
@@ -292,6 +295,7 @@ def _sum_bytes(elements: np.ndarray, kernel: Kernel, grid: Grid, types: Types) -
     # A single partial sum of the result's type is the result itself.
     sums = sum_bytes * (grid.depth > 1) if kernel.partial_size == types.output else sum_bytes
     if kernel.method == "SLIC":
+        # SLIC keeps one more share of the sums and 200 bytes (``docs/reference/planner.md`` 3).
         sum_bytes = sum_bytes + ceil(sum_bytes, grid.piece.groups) + 200
     return sums, sum_bytes
 
@@ -355,6 +359,7 @@ def operand_terms(
     # Bytes that live through all passes.
     fixed = sliced_bytes + added_bytes + (ahead_transform.most + input_bytes if passes.ahead else 0)
     plan_terms = {"dynamic_slice": 0, "dynamic_update": 0} | terms
+    # Temporary bytes count a rearrangement twice: the rearranged bytes and their exchange buffer.
     plan_terms |= {
         "broadcast": broadcast,
         "prepare": prepare,

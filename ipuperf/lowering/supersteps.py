@@ -143,7 +143,7 @@ class Superstepper:
                 return self.layouts[result]
             for tensor in op.inputs:
                 whole = tensor.spec.elements == result.spec.elements and tensor.spec.elements > 1
-                # A view that repeats elements has fewer than the vertices need places.
+                # A view that repeats elements holds each once, so it does not say where all vertices run.
                 if whole and self.layouts[tensor].distinct is None:
                     return self.layouts[tensor]
             return self.linear(result)

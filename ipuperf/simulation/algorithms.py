@@ -105,6 +105,7 @@ def ring_rounds(rings: Sequence[Ring], part: Fraction, reduces: bool, method: st
     if method == RING_PAIR:
         return (CollectiveRound(both_ways, part / (2 * size), added * part / size, size - 1),)
     chunk = part / size
+    # One chunk arrives from either side, so a member adds two.
     rounds = [CollectiveRound(both_ways, chunk, 2 * added * chunk, (size - 1) // 2)]
     if size % 2 == 0:
         rounds.append(CollectiveRound(tuple(clockwise), chunk, added * chunk, 1))
@@ -241,6 +242,7 @@ class Planner:
             counts = Counter(link.resource for route in routes for link in route)
             rates = {link.resource: link.bandwidth_bytes_per_s for route in routes for link in route}
             latency = max(sum(link.latency_cycles for link in route) for route in routes)
+            # Links with as many sends and the same bandwidth are equally slow, so a set of pairs is enough.
             self._route_costs[sends] = (latency, {(number, rates[name]) for name, number in counts.items()})
         return self._route_costs[sends]
 

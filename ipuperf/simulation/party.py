@@ -254,6 +254,7 @@ class Party:
         """The sends of all replicas for which this party stands."""
         world, sends, alike = self.world, [], self.world.alike(self.replica)
         for replica in alike:
+            # The owner is the number that the party of that replica would have by itself.
             owner, ipu = replica * world.stride + self.number % world.stride, world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
         return world.network.templates.bundle(sends, alike)

@@ -306,6 +306,7 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
     """Table ``programs``; ``ipus`` are the IPU numbers of the first replica, which stands for all."""
     parents, types, names, ops, places = zip(*rows, strict=True) if rows else ((),) * 5
     parent = whole_numbers(parents)
+    # The sort is stable, so the children of a program keep their sequence.
     by_parent = np.argsort(parent, kind="stable")
     order = np.empty_like(by_parent)
     order[by_parent] = np.arange(len(rows)) - np.searchsorted(parent[by_parent], parent[by_parent])
@@ -393,6 +394,7 @@ def host_rows(
             "dur": lengths,
             "repeat": repeat,
             "line": whole_numbers(line),
+            # Negative ranks put the runs before all work of the host.
             "order": whole_numbers([*range(-len(names), 0), *(ranks[key[:2]] for key in lines)]),
         },
         {"labels": (*names, *labels)},

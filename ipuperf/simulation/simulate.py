@@ -127,6 +127,7 @@ def _checked_tree(program: DeviceProgram, machine: Machine, fold: bool, fidelity
     check_placement(program, machine)
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
+    # Where each execution is a row, the length of the trace is known beforehand.
     if not fold or fidelity == "tile":
         check_length(tree, program.replicas * sum(count_instances(instructions) for _, instructions in tree.lists()))
     return tree
@@ -230,6 +231,7 @@ def _build(
         clock_hz=chip.clock_hz,
         delays=delays,
         streams=streams,
+        # Sums over all processes have to stay below the limit as well.
         most=MOST_CYCLES // (program.replicas * lanes),
         stride=lanes,
         folds=folds,
@@ -378,6 +380,7 @@ def _trace(
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [executed.end]},
     }
     meta = {**_meta(program, machine, fidelity, options.depth), "oom": memory.oom()}
+    # Tables are made when the simulation is long over, so each pauses the collector by itself.
     delayed_tables = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
     return Trace(meta, delayed_tables, copy=False)
 

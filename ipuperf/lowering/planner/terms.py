@@ -78,7 +78,7 @@ def needs(form: Form, kernel: Kernel) -> Needs:
     result in another grouping than the next layer reads is only regrouped on its tiles. Passes of a joint plan leave
     their operands where the forward pass had them.
     """
-    # A product is laid out for exchanged operands, so its plain form is the turned one (planner.md 3).
+    # A product lies as exchanged operands do, so its plain form is the turned one (``docs/reference/planner.md`` 3.2).
     update, turned = form.pass_ == "wu", form.swapped != form.is_product
     pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
     # Both operands have the input channels, so padding those moves both.

@@ -119,6 +119,7 @@ class _Exchange:
     def _after(self, flights: tuple[Flight, ...]) -> tuple[tuple[Flight, ...], int, list[_Member]]:
         """The flights, the state after they have ended, and the members that go on then."""
         left, released = list(self._states[self._state]), []
+        # Sends of replicas that this one stands for end with its own and concern no party here.
         for ends in [self._ends[flight.owner] for flight in flights if flight.owner in self._ends]:
             for place in ends:
                 left[place] -= 1

@@ -106,6 +106,7 @@ class GradientBuilder(Builder):
 
     def given_derivative(self, callee: Graph) -> Derivative | None:
         """The derivative of a called graph that was made beforehand."""
+        # Derivatives that were made on the way are in ``known`` too, but calls may still need others.
         made_here = any(derivative.forward is callee for derivative in self.others)
         return None if made_here else self.known.get(callee)
 
@@ -192,6 +193,7 @@ def differentiate(
         derivative, add_class, join, {} if known is None else known, [] if others is None else others
     )
     grads = _Gradients(builder)
+    # Gradient ops follow their forward ops, not the scopes and placement around this call.
     with CONTEXT.detached(), CONTEXT.phase("bwd"), CONTEXT.building(builder):
         for tensor in provided:
             grad = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
@@ -200,6 +202,7 @@ def differentiate(
         _backward(forward, builder, grads, required)
         _add_outputs(derivative, grads.of, required, provided)
     _add_forward_values(derivative, dict(builder.forward_inputs()), recomputation)
+    # The caller has inputs and outputs of the graph already; only inner values need extra outputs.
     expose(forward, _inner(forward, derivative.forward_values))
     return derivative
 
@@ -289,6 +292,7 @@ def _backward(forward: Graph, builder: GradientBuilder, grads: _Gradients, requi
     # Ops that no required input leads to would only make gradients that nobody reads.
     active = _dependents(order, required)
     for op in reversed(order):
+        # All readers of the results have been walked, so nothing is added to these gradients later.
         out_grads = [grads.complete(tensor) for tensor in op.outputs]
         if all(grad is None for grad in out_grads) or not any(tensor in active for tensor in op.inputs):
             continue

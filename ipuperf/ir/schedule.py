@@ -184,6 +184,7 @@ def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) ->
         if anchor_index - index <= 1 or not op.movable():
             continue
         gain = live.gain(op, target_place, place)
+        # What the ops in between add, each of them for one step, comes to this difference.
         cost = bytes_after[anchor_index - 1] - bytes_after[index]
         if (gain >= 0 and op.aliases()) or gain * (anchor_index - index - 1) > cost:
             moved_before[anchor_index] = moved_before.get(anchor_index, 0) + 1

@@ -252,6 +252,7 @@ class PipelineWriter:
         if offload.activations and tensor.spec.elements >= max(1, offload.min_elements):
             buffer = self.ir.remote_buffer(tensor.shape, tensor.dtype, slots)
             return TensorStash(tensor, slots, None, buffer)
+        # A single slot has no axis over slots, so that nothing has to be sliced.
         shape = tensor.shape if slots == 1 else (slots, *tensor.shape)
         ring = self.buffer(TensorSpec(shape, tensor.dtype), ipu, f"{stage}_stash_{tensor.name}", zero=False)
         return TensorStash(tensor, slots, ring, None)
@@ -302,6 +303,7 @@ class PipelineWriter:
             settling=self.transport.settling,
             rotates=self.transport.every_step,
         )
+        # The routines of backwards write to these buffers, so they exist before the stages are written.
         self._kept_gradients = {} if self.training is None else self._gradient_anchors(self.training, repeats)
         for stage in stages:
             self._write(stage)
@@ -455,6 +457,7 @@ class PipelineWriter:
             interleaved=interleaved,
             follows=interleaved and not repeated,
         )
+        # Values that run again need no stash, so they leave the outputs before stashes are made.
         if interleaved:
             writer.drop_outputs()
         writer.make_stashes()

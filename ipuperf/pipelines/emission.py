@@ -69,6 +69,7 @@ class Emitter:
         for window in windows:
             fresh: Values = {}
             forwards = [(cell, stage) for cell in window.cells if cell.kind == "F" for stage in self._of(cell)]
+            # Loads come first, so that the I/O tiles work beside the forwards and not after them.
             for cell, stage in forwards:
                 self._load(scope, cell, stage, values)
             for cell in window.cells:

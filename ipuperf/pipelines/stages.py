@@ -289,6 +289,7 @@ class PipelineStageWriter:
         for index, variable in self.stage.description.updates.items():
             make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
         if self.seed is not None:
+            # The first word tells stages and replicas apart; only the second one counts micro-batches.
             add_(self.seed, routine.constant(np.array([0, 1], np.uint32), UINT32, "next_micro_batch"))
         for index in self.builder.leaving(self.stage.part):
             routine.give(("output", index), results[self.graph.outputs[index]])
@@ -303,6 +304,7 @@ class PipelineStageWriter:
                 # A buffer may be overwritten before the backward reads it, so the value is copied.
                 empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
                 routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
+            # A host input is an operand of both routines, so the forward need not pass it on.
             elif source is None:
                 routine.give(("saved", tensor), values[tensor])
 
@@ -477,6 +479,7 @@ class PipelineStageWriter:
         images.update(
             {tensor: self.data(routine, tensor) for tensor in sorted(constants, key=lambda tensor: tensor.id)}
         )
+        # Ops without a stretch, such as a transposition of a weight, are no recomputation.
         return images, copy_ops(recomputed_ops, routine.graph, images, self.ipu, self.stretch)
 
     def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:

@@ -290,6 +290,7 @@ class Weights:
         variable, ipu, reduced = gradient.variable, gradient.ipu, gradient.reduced
         shards = self._shards(variable)
         weight = self._weight(routine, variable)
+        # The operator "local" cuts out the replica's own shard without communication.
         target = _shard(weight, "local", shards) if shards else weight
         combined = self._combined(variable) is not None
         state = {} if combined else self._load_state(routine, variable, ipu)

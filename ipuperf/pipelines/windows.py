@@ -154,6 +154,7 @@ def _longest_repetition(windows: Sequence[Window], period: int) -> tuple[int, in
         if shift is None or (shift and step and shift != step):
             run, step = 0, 0
         if shift is not None:
+            # Two empty windows fit any shift, so the known one stays.
             run, step = run + 1, shift or step
         trips = run // period + 1
         if run and trips >= 2 and trips > best[1]:

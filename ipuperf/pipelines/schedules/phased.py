@@ -128,6 +128,7 @@ def _steps(numbers: PhaseNumbers, turns: Turns, inference: bool) -> tuple[int, l
     ]
     if inference:
         return sum(widths), forward, []
+    # Backward the turns of a phase run in the opposite order, so they count from its end.
     ends = [begins[backward_number] + widths[backward_number] - 1 for backward_number in numbers.backward]
     return (
         sum(widths),

@@ -282,6 +282,7 @@ class _Gradients:
             joined = self._builder.join(self._builder, parts, gradient_name(tensor))
             if joined is not None and last_sum is not None:
                 self.of[tensor] = joined
+                # The joined ops stand for the last sum, so they get its scope and line.
                 _belong_to(last_sum, self._builder.graph.ops[op_count:])
         return self.of.get(tensor)
 

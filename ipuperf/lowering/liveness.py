@@ -195,6 +195,7 @@ class LivenessWalk:
 
     def _finish(self, inputs: Sequence[Storage | None], outputs: Sequence[Storage | None]) -> Profile:
         """The finished walk as a profile; ``inputs`` and ``outputs`` are the storages of the graph's tensors."""
+        # The rows come first: they give each storage the row by which outputs name it.
         rows = {ipu: track.rows() for ipu, track in self._tracks.items()}
         places = {storage: index for index, storage in enumerate(inputs) if storage is not None}
         return Profile(

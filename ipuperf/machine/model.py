@@ -106,6 +106,7 @@ class Chip:
     weight_load_bytes_per_cycle: int
     alignment_bytes: int
     copy_setup_cycles: int
+    # Chips are keys of caches: the plain fields tell them apart well enough for a hash.
     rearrangement: RearrangementRates = field(hash=False)
     code: CodeSizes = field(hash=False)
     original: Chip | None = field(default=None, hash=False)
@@ -143,6 +144,7 @@ class Chip:
         bits give twice as many operations as 16; 64 bits as many as 32.
         """
         if dtype_bytes >= 4:
+            # 2 = a multiplication and an addition per unit and cycle.
             return 2 * self.amp_units_f32_f32 * self.tiles
         # 8 = four multiplications and four additions per unit and cycle.
         return (2 if dtype_bytes == 1 else 1) * 8 * self.amp_units_f16_f16 * self.tiles

@@ -116,6 +116,7 @@ class Emitter:
             operands[key] = values[kind, stage.part, (cell.micro_batch, tensor)]
         for key, tensor in routine.call(scope, operands).items():
             assert isinstance(key, tuple)
+            # Saved values and gradients of weights outlive the window; other results leave at its end.
             if key[0] == "saved":
                 values["saved", stage.part, (cell.micro_batch, key[1])] = tensor
             elif key[0] == "weight gradient":

@@ -276,6 +276,7 @@ class Weights:
         remaining_group = _complement(_group(variable), shards)
         if remaining_group.group_size > 1:
             gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=remaining_group)
+        # The combined rule has scaled the gradients as they were added.
         factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
         if self._training.variable_loss_scale:
             return make(AccumulatorScale, gradient, scope.get(self.scalar(GRADIENT_SCALE, factor, ipu)))
@@ -312,6 +313,7 @@ class Weights:
             weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:
             remote_store(*variable.remote, weight)
+        # A combined accumulator is the optimiser's state, which has to survive the update.
         if self.accumulates and not combined:
             cleared = make(AccumulatorZero, gradient.accumulated)
             if gradient.stored is not None:

@@ -156,6 +156,7 @@ def _longest_repetition(windows: Sequence[Window], period: int) -> tuple[int, in
         if shift is not None:
             # Two empty windows fit any shift, so the known one stays.
             run, step = run + 1, shift or step
+        # ``run`` counts pairs of windows a period apart, so there is one iteration more.
         trips = run // period + 1
         if run and trips >= 2 and trips > best[1]:
             best = (index + 1 - run, trips)

@@ -105,6 +105,7 @@ class Folder:
                 present = self._snapshot(time)
                 break
         self._seen[state] = [*self._seen.get(state, ()), present][-_SAME:]
+        # States that come again stay; the one that was seen least recently is dropped.
         self._seen.move_to_end(state)
         if len(self._seen) > _KEPT:
             self._seen.popitem(last=False)

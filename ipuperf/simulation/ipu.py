@@ -123,6 +123,7 @@ class IpuProcess(Party):
                 if self.tiles is None:
                     clock = self.clock
                     add((instruction.number, clock, self.context if self.context >= 0 else self._count()))
+                    # Only folding looks at what was laid out ahead of the event loop.
                     if folds:
                         self.ahead.append((pc, clock, ()))
                     self.clock = clock + instruction.dur
@@ -138,6 +139,7 @@ class IpuProcess(Party):
             else:
                 self._enter(pc)
             pc += 1
+        # The process has finished only when the event loop has caught up with its last step.
         if not self._behind(pc):
             self.finish = self.events.now
 

@@ -119,6 +119,7 @@ class Candidate:
 
     def least_bytes(self, passes: Passes, request: Request) -> float:
         """A lower bound of the bytes on a tile of any plan in these passes."""
+        # A rearrangement in each pass also has its exchange buffer; one ahead of the passes counts once.
         bound, form, tiles = (
             self.transform_bytes if passes.ahead else 2 * self.transform_bytes,
             self.form,

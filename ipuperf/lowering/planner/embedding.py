@@ -131,6 +131,7 @@ class _Grids:
     @property
     def surplus(self) -> Counts:
         """Bytes that a tile has of the table beyond an even spread over all tiles."""
+        # A bias of PopLibs' estimate, not traffic (``docs/reference/planner.md`` 7).
         grain = _grain(self.work)
         grains = -(-self.work.width // grain) * self.work.entries * self.work.groups
         even = -(-grains // self.chip.tiles) * grain * self.size
@@ -207,6 +208,7 @@ def _update_estimates(grids: _Grids) -> tuple[Counts, Counts]:
     split, divided = grids.index_split > 1, grids.row_split > 1
     sums = grids.rows * grids.columns * grids.groups
     slices = divided * grids.indices * grids.columns * size
+    # The workers share the rows, and each of them looks at every index.
     hits = _hits(grids.indices, ceil_div(grids.rows, chip.workers), work.entries)
     update = update_cycles(work, grids.columns, hits, grids.indices - hits, chip.workers)
     outputs = ceil_div(sums, grids.index_split)

@@ -309,6 +309,7 @@ def cheapest_splits(
         for grid, part in zip(grids, parts, strict=True)
     ]
     work_cycles = passes.count * (work[0] + work[1] + work[2])
+    # PopLibs' condition on the work of all tiles decides between plans, so it is no mere cut (``work_asked``).
     enough_work = [
         passes.count * pass_work * splits.tiles >= work_asked(part.form, part.kernel)
         for pass_work, part in zip(work, parts, strict=True)

@@ -192,6 +192,7 @@ class Search:
         form, kernel = candidate.form, candidate.kernel
         compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
         compute_cycles = compute * passes.count
+        # PopLibs' condition on the work of all tiles decides between plans, so it is no mere cut (``work_asked``).
         chosen = np.flatnonzero((compute_cycles <= left) & (compute_cycles * grid.tiles >= work_asked(form, kernel)))
         if not len(chosen):
             return None

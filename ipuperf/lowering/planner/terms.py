@@ -118,6 +118,7 @@ def moves(form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | No
         rate = kernel.out_grouping * types.input
         rearrangements.append(move("weights", weights, types.input, rate, form.out_channels, far=False))
     if need.result or need.regroup:
+        # A rearrangement copies element by element, a mere change of grouping whole groupings.
         rate = types.output * (1 if need.result else kernel.out_grouping)
         rearrangements.append(move("result", outputs, types.output, rate, form.out_channels, far=need.result))
     return tuple(rearrangements)
@@ -349,6 +350,7 @@ def operand_terms(
         "exchange_operands": ceil(moved_weights, rate) + (0 if passes.ahead else arrive),
         "tile_transform": -(-zero_weights // rate) + -(-zero_inputs // paired),
         "compute": compute,
+        # PopLibs charges this for a single partial sum too (``docs/reference/planner.md`` 3.1).
         "exchange_partials": ceil(partials, rate),
     } | _serial_terms(form, kernel, grid, elements.sums, types, passes, chip)
     broadcast = arrive + ahead_transform.exchange + ahead_transform.copy if passes.ahead else 0
@@ -434,6 +436,7 @@ def _serial_ends(
     if passes.count > 1 and _sliced(form):
         share = -(-_whole_operands(form, kernel)[1] // grid.tiles)
         sliced_bytes = share * types.input
+        # The exchange of the bytes, then a cycle for each element (``docs/reference/planner.md`` 3.3).
         prepare = ceil(sliced_bytes, chip.exchange_bytes_per_cycle) + share
     if passes.inner > 1:
         results = ceil(sums, grid.depth)

@@ -146,6 +146,7 @@ def _amp_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, c
     passes = -(-kernel.out_grouping // kernel.units)
     if kernel.flat(form):
         half_wide = kernel.in_size == 2 and (kernel.partial_size == 4 or kernel.units == 16)
+        # This is ``k`` in the formula of ``docs/reference/cycles.md`` 7.1.
         common = int(half_wide or kernel.partial_size == 4)
         retained = workers * (7 + 3 * (in_groups * groups - 1)) if half_wide else 0
         later = (in_groups - 1) * (16 - common + out_groups * (19 + passes * (6 + load + inner_loops[0])))

@@ -332,6 +332,7 @@ def _drop_unused(builder: GradientBuilder, results: set[Tensor]) -> None:
     removed = [op for op in graph.ops if op not in needed_set]
     graph.ops = needed_ops[::-1]
     for op in removed:
+        # Consumers have one entry per use, so each operand takes out one.
         for tensor in op.inputs:
             tensor.consumers.remove(op)
         for tensor in op.outputs:
@@ -340,6 +341,7 @@ def _drop_unused(builder: GradientBuilder, results: set[Tensor]) -> None:
         if image not in needed:
             del builder._forward[source]
             del graph.tensors[image.id]
+    # Gradient rules make their constants before anybody knows whether these are read.
     for tensor in [
         tensor for tensor in graph.tensors.values() if isinstance(tensor, Constant) and tensor not in needed
     ]:

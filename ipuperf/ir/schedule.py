@@ -297,6 +297,7 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     root = roots(graph)
     callers = _by_storage(calls, root)
     users = _users(graph)
+    # Where the caller is the only user of each storage, there is nothing to order it against.
     if all(len(users[owner]) == 1 for owner in callers):
         return []
     unseen_of = dict(calls)

@@ -144,6 +144,7 @@ def _call(
                 read[root] = None
                 if index in modified:
                     changed[root] = None
+        # A result in an operand's memory is no result of its own: it is copied out as a change.
         produced.update({root: None for tensor in op.outputs if (root := roots.get(tensor, tensor)) not in read})
     results = [tensor for tensor in produced if users.get(tensor, set()) - {call}]
     return FunctionCall(ops, tuple(read), (*changed, *results))

@@ -135,6 +135,7 @@ class _GraphLowering:
         if informed_ipus:
             moves = tuple(IpuTransfer(home, ipu, ReadCondition.bytes) for ipu in informed_ipus)
             way.shared = InterIpuCopy(op_id, f"{op.type}/condition", moves)
+        # The other IPUs read the condition when it has arrived, before they copy operands.
         for ipu in informed_ipus:
             way.copies.before[ipu] = [*read.out.steps, *way.copies.before.get(ipu, ())]
             read.out.elsewhere[ipu] = read.out.code

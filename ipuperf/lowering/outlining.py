@@ -163,6 +163,7 @@ class FunctionCall:
     def of(self, tiles: int) -> FunctionCall:
         """The same call without tensors that do not lie on a tile set of ``tiles`` tiles."""
         layouts = self.ops[0].layouts
+        # Tensors of the other tile set have layouts of another length.
         elsewhere = [
             tensor
             for tensor in (*self.operands, *self.results)
@@ -239,6 +240,7 @@ def called(keys: Sequence[int], values: Sequence[float | None], graphs: Sequence
             stretches += [range(source, source + length), range(start, start + length)]
         else:
             length = 1
+        # A later stretch may equal what lies inside this one, so each place in it is noted.
         for place in range(start, start + length):
             if place in least:
                 earlier.setdefault(tuple(keys[place : least[place]]), deque(maxlen=_LOOKED_AT)).append(place)

@@ -170,6 +170,7 @@ class _Writer:
     def tables(self) -> dict[str, np.ndarray]:
         """Arrays by name."""
         sizes = [len(self.atoms), len(self.arrays), len(self.vectors), len(self.objects)]
+        # Numbers within a sort become places in one list that holds sort after sort.
         offsets = np.cumsum([0, *sizes])
 
         def flat(rows: Any) -> np.ndarray:

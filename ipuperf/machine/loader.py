@@ -281,6 +281,7 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
     reader = _Reader(stack)
     for key, factor in (factors or {}).items():
         reader.scale(key, factor)
+    # A file that states no name gives its own to the machine.
     name = stack.machine_layers[-1].texts.get("name", Path(stack.file).stem)
     # The layers are read once more without the user's files and factors.
     chip, original = _chip(reader), _chip(_Reader(stack.of_presets()))

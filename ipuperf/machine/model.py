@@ -115,6 +115,7 @@ class Chip:
         """This chip with ``tiles`` tiles. Its original gains or loses as many tiles as this chip does."""
         original = self.original
         if original is not None:
+            # A preset with fewer tiles than are taken away keeps one, as a chip without tiles has no plan.
             original = replace(original, tiles=max(1, original.tiles + tiles - self.tiles))
         return replace(self, tiles=tiles, original=original)
 

@@ -304,6 +304,7 @@ class _Frame:
                 self._op(op)
             else:
                 raise EvaluationError(f"{op.where()}: {type(op).__name__} has no NumPy value")
+            # Only after the op is bound: its results must not lie where its operands are.
             for group in self._ending.get(position, ()):
                 for block in self._held_blocks.pop(group, ()):
                     self.compiler.pool.release(block)

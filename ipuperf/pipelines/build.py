@@ -263,6 +263,7 @@ class PipelineWriter:
         stage_seed = self._seed + stage.part * _SEED_STRIDE * 31
         rows = [[(stage_seed + replica * _SEED_STRIDE) & 0xFFFFFFFF, 0] for replica in range(replicas)]
         data = np.array(rows, np.uint32)
+        # Each replica is a group of its own, as each has its own seed.
         grouping = self.ir.grouping(group_size=1)
         value = data if grouping.num_groups > 1 else data[0]
         variable = Variable(graph.tensor_id(f"{stage.name}_seed"), TensorSpec((2,), UINT32), graph, value, grouping)

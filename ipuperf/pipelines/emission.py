@@ -140,6 +140,7 @@ class Emitter:
             if output.part != stage.part:
                 continue
             value = fresh["F", stage.part, ("output", output.output)]
+            # Micro-batches count from 0, so the first result leaves after ``every`` of them.
             if output.returned == "all" and (cell.micro_batch + 1) % output.every:
                 continue
             if output.returned == "all":

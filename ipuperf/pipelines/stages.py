@@ -401,6 +401,7 @@ class PipelineStageWriter:
         grads = {connection.tensor: images[tensor] for connection, tensor in pairs if tensor in images}
         is_late = routine is self.stage.weights
         if self.split is not None:
+            # Both routines are parts of one gradient graph; each keeps the gradients of its own part.
             grads = {tensor: grad for tensor, grad in grads.items() if (tensor in self.split.trained) == is_late}
         self.builder.keep_gradients(routine, self.stage.part, grads)
         trained = [(variable, grads[tensor]) for tensor, variable in self.stage.trained if tensor in grads]

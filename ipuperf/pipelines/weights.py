@@ -161,6 +161,7 @@ class Weights:
         combined = self._combined(variable)
         if combined is not None:
             return routine.get(self._state_variable(variable, combined[0], combined[1], ipu)), None
+        # Made on first use, so that a variable without a gradient takes no memory.
         if variable not in self.accumulators:
             spec = TensorSpec(variable.shape, self.dtype(variable))
             offload = self._builder.offload

@@ -135,6 +135,7 @@ def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:
         place = topology.place_in_rack(ipu)
         places[place % 2, place // 2, topology.rack(ipu)] = ipu
     axes = [sorted({place[axis] for place in places}) for axis in range(3)]
+    # With a single dimension the plain rings do the same.
     if len(members) != len(axes[0]) * len(axes[1]) * len(axes[2]) or sum(len(axis) > 1 for axis in axes) < 2:
         return []
     rings_by_axis = []
@@ -252,6 +253,7 @@ class Planner:
         ring = self.topology.ring(members)
         plans = []
         for method in (RING_PAIR, MEET_IN_MIDDLE):
+            # Hierarchical and broadcast fall back to a ring where they do not apply.
             if step.method in ("auto", method, HIERARCHICAL, BROADCAST):
                 halves = [ring_rounds([ring], Fraction(1), reduces, method) for reduces in _halves(step.kind)]
                 plans.append(CollectivePlan(method, tuple(planned_round for half in halves for planned_round in half)))

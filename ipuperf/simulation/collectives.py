@@ -318,6 +318,7 @@ class CollectiveRun:
             moved = [(previous.start + latency, end, flights) for latency, end, flights in self._moved]
             self._network.record(moved, (1, *self._key), chunk, self._label, rounds, period)
         self._round += rounds
+        # As if the last of these rounds had just passed.
         self._start, self._end = previous.start + added_cycles, previous.end + added_cycles
         self._ends = {member: end + added_cycles for member, end in previous.ends.items()}
         self._undisturbed = 0

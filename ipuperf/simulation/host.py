@@ -352,6 +352,7 @@ class HostServer:
 
     def _serve(self, slices: Sequence[tuple[int, LineKey]]) -> None:
         """Queue one host sync with these callbacks, the first slice of every stream first."""
+        # With prefetching nobody waits for an answer, so its latency is not charged.
         cost, answer = self._cycles.sync, 0 if self.prefetches else self._cycles.answer
         for _, key in slices:
             server, line = self._servers[key.server], self._lines[key]

@@ -151,6 +151,7 @@ class Party:
         self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""
+        # Bound once, as every wait ends with these calls.
         self._soon, self._resume = world.events.soon, self.resume
         self._bundles: Cache[tuple[Way, int], SendBundle] = Cache(_BUNDLES_KEPT)
         self._flows: dict[int, NetworkFlow] = {}

@@ -106,6 +106,7 @@ class ExecutedRows:
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
         self._columns = _sorted(columns)
         self._used, first_places = np.unique(self._columns["segment"], return_index=True)
+        # In the order of their first appearance, by which the trace numbers them.
         self._used = self._used[np.argsort(first_places)]
 
     def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:

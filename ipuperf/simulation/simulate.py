@@ -204,6 +204,7 @@ def _build(
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
+    # I/O tiles are a process of their own, but only where they have something to do.
     lanes = sum(bool(instructions) for instructions in tree.io_instructions) + len(program.ipus)
     # Replicas of one class must also be served alike, so the servers divide the classes further.
     servers = _servers(program, machine, options.processes)
@@ -318,6 +319,7 @@ def _run(
             check_length(tree, sum(map(len, world.recorder.stretches)))
             if progress is not None:
                 progress(events.now)
+        # A steady state can only show where an iteration has begun.
         if world.looped:
             world.looped = False
             if folder is not None:

@@ -170,6 +170,7 @@ class Search:
         """The first by ``rank`` of all plans of at most ``bound`` cycles that fit."""
         best: BestSplit | None = None
         for index, (least, _, _) in enumerate(self.options):
+            # Options are sorted by their bound, so all later ones are beyond it too.
             if least > bound:
                 break
             if self.least(index, 0) > bound or (priced := self._priced(index, bound)) is None:

@@ -370,6 +370,7 @@ def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
     if not len(field_rows):
         return None
     fields, channels, form = space.fields.rows, space.channels.rows, space.form
+    # The last kernel axis is never split, so every piece has all of it.
     last_kernel = np.full(len(channel_rows), form.axes[-1].kernel, dtype=np.int64)
     piece = Piece(
         batch=fields.parts[0][field_rows],

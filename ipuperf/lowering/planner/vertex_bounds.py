@@ -111,6 +111,7 @@ def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
     sums = outputs * kernel.group_grouping * kernel.out_grouping * kernel.partial_size
     spread = (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle) / chip.tiles
     start = start_cycles(form, kernel, chip)
+    # One whole loop: the bound of a step is divided by the kernel rows that a pass covers.
     if kernel.method == "AMP":
         return spread, loop_cycles(form, kernel, chip) * kernel.height + start
     return spread, start

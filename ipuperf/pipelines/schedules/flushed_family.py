@@ -35,6 +35,7 @@ def one_forward_one_backward(stages: int, micro_batches: int, *, devices: Device
         _alternating(
             [Cell("F", stage, number) for number in range(micro_batches)],
             [Cell("B", stage, number) for number in range(micro_batches)],
+            # The warm-up has a forward for each stage that follows.
             stages - 1 - stage,
         )
         for stage in range(stages)

@@ -104,6 +104,7 @@ def _schedule(
     positions = stages if inference else 2 * stages
     count = len(offsets)
     starts = [positions * (micro_batch // count) + offsets[micro_batch % count] for micro_batch in range(micro_batches)]
+    # The infeed comes one step before the first compute, the outfeed one step after the last.
     extra = 2 if overlapped else 0
     fifo = tuple(0 if inference else depth * (stages - 1 - stage) for stage in range(stages))
     return assemble(

@@ -139,6 +139,7 @@ def schedule(graph: Graph) -> list[Op]:
     done: set[Op] = set()
     while heap:
         delta, _, op = heapq.heappop(heap)
+        # Improved estimates are pushed beside the old ones, so an op may come up again.
         if op in done:
             continue
         current_delta = live.delta(op)

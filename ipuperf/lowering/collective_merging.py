@@ -144,6 +144,7 @@ def _dependencies(graph: Graph, order: Sequence[Op]) -> tuple[list[list[int]], l
     for index, op in enumerate(order):
         needs = {place[t.producer] for t in op.inputs if t.producer in place}
         reads, writes = _touched(op, root)
+        # A read waits for the last write; a write waits for that and for all reads since.
         for storage in reads | writes:
             if storage in written:
                 needs.add(written[storage])

@@ -97,6 +97,7 @@ def linear(elements: int, size: int, vector_width: int, tiles: int) -> Layout:
     grains = -(-elements // vector_width)
     # PopLibs puts no fewer than so many bytes on a tile, so small tensors use few tiles.
     min_grains = max(1, -(-MIN_BYTES_PER_TILE // size) // vector_width)
+    # The formula is that of ``docs/reference/memory.md`` 1.
     per_tile = max(-(-grains // tiles), -(-grains // max(1, grains // min_grains)))
     used = -(-grains // per_tile)
     counts = np.zeros(tiles, dtype=np.int64)

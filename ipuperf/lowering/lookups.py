@@ -214,6 +214,7 @@ def _partials(planned: _Planned, work: w.TableUpdate) -> None:
     """Append the phases that reduce the partial tables and combine them with the table."""
     plan, chip, kind = planned.plan, planned.chip, vertices.poplar_type(work.dtype)
     fan_in = plan.index_split
+    # The planner's estimate leaves this stage out (``docs/reference/planner.md`` 7).
     if has_intermediate_stage(fan_in, plan.tiles, chip):
         groups = intermediate_groups(fan_in)
         sums = plan.piece * (plan.tiles // fan_in) * groups

@@ -171,8 +171,10 @@ class MemoryModel:
                 if graph in self.loaded:
                     # The code itself is loaded from Streaming Memory and is not always live.
                     set_memory.add_code(split(steps.code)[1])
+                # The sender of a copy between the tile sets has its code on the other set.
                 if steps.sender is not None:
                     other_set_memory.add_code(steps.sender)
+                # A copy between IPUs needs code on its sender as well.
                 for ipu, piece in steps.elsewhere.items():
                     on_compute_tiles[ipu].add_code(piece)
                 if steps.vertices:

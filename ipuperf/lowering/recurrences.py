@@ -155,6 +155,7 @@ def _time_step(
     Backwards, the vertices come before the products.
     """
     _copy(stepper, work, slices.of(*work.read, shard))
+    # Values that a sequence has once in a step go to all tiles of its state.
     if work.rows:
         row_bytes = work.rows * work.dtype.size
         units = slices.of(0, 1, shard)

@@ -239,6 +239,7 @@ class Topology:
         start = self._gateway(f"ipu{ipu}")
         paths: list[tuple[str, ...]] = [(start,)] if start else []
         visited = {start}
+        # Breadth first, so the first path that arrives is a shortest one.
         for path in paths:  # grows while it is walked
             for neighbour in self._gateways_beside.get(path[-1], ()):
                 if neighbour not in visited:

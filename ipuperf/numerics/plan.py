@@ -60,6 +60,7 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
             plan._parent[op.outputs[index]] = plan.group(op.inputs[source])
     for position, op in enumerate(plan.order):
         for tensor in (*op.inputs, *op.outputs):
+            # Positions ascend, so the last one remains.
             plan.last_use[plan.group(tensor)] = position
         for index in op.modified_inputs():
             plan.changes.setdefault(plan.group(op.inputs[index]), []).append(position)

@@ -135,6 +135,7 @@ class PipelineStageWriter:
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
         self.states = self._read_states()
         if split is not None:
+            # Both parts of the backward may read such a value, each at its own pace, hence two readers.
             self.late_lane = builder.lane(stage, "F", "W", ("read", "late_read"))
             self.backward_lane = builder.lane(stage, "B", "W")
         self.seed: Variable | None = None

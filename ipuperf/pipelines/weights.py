@@ -113,6 +113,7 @@ class Weights:
             target, stored = self._open(routine, variable, ipu)
             combined = self._combined(variable)
             running_mean = uses_mean and self.gradients_of[variable] == 1
+            # A running mean weighs the gradient by the number of micro-batches so far.
             operands = [target, grad, self._count(routine, ipu)] if running_mean else [target, grad]
             attributes: dict[str, Any] = {"kind": "mean" if running_mean else "add"}
             if (

@@ -210,6 +210,7 @@ def _zero_padding(
     piece, zeros = grid.piece, np.zeros_like(grid.tiles)
     extra_kernel, extra_input = [zeros] * len(form.axes), [zeros] * len(form.axes)
     size, split = form.axes[dim].kernel, grid.kernel[dim]
+    # Pieces of an uneven split have two sizes, and either may leave a remainder.
     remainder = np.maximum(size // split % multiple, -(-size // split) % multiple)
     extra_kernel[dim] = (multiple - remainder) % multiple
     # Added kernel elements lie a dilation apart and reach that much further into the input.

@@ -79,9 +79,11 @@ def _placements(
                 continue
             position = 2 * stages - 1 - stage
             yield start + lead + position, -position, Cell("B", stage, micro_batch)
+            # The last stage is never recomputed (``docs/reference/pipelines.md`` 2.5).
             if mode is None or stage == stages - 1:
                 continue
             recomputed = Cell("R", stage, micro_batch)
+            # It takes the forward slot of the step before its backward (``docs/reference/pipelines.md`` 2.5).
             if mode is _THEN:
                 yield start + lead + position - 1, _RECOMPUTE_RANK - position, recomputed
             else:

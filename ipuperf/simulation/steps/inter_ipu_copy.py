@@ -76,6 +76,7 @@ class _Exchange:
         self._state = 0  # number of the transfers that each party has left, 0 before the first is over
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[_Member]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
+        # Flows of one latency enter in the same cycle, so the network starts them together.
         for template, _ in flows:
             by_latency.setdefault(template.bundle.latency, []).append(NetworkFlow(template, self._arrived))
         self._flows = tuple(by_latency.values())

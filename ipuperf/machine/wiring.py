@@ -46,6 +46,7 @@ def build_topology(
                 links += _ipu_links(name, ipu_machine, start + near_ipu, start + far_ipu, count)
     links += _gw_links(name, ipu_machine, in_rack, racks)
     for machine in range(num_ipu_machines):
+        # The last IPU-Machine may have fewer IPUs than the others.
         present = range(machine * ipu_machine.ipus, min((machine + 1) * ipu_machine.ipus, num_ipus))
         links += _outer_links(name, ipu_machine, host, machine, present)
     topology = Topology(tuple(links), num_ipus)

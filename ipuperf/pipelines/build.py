@@ -101,6 +101,7 @@ class Pipeline:
         """The scalars of a loss scale by name; none where the loss scale is compiled in."""
         if self.gradient_scale is None:
             return {}
+        # Gradients carry the loss scale, so their own scale takes it out again.
         return {LOSS_SCALE: loss_scale, GRADIENT_SCALE: self.gradient_scale / loss_scale}
 
     def stash_bytes(self) -> dict[int, int]:

@@ -133,6 +133,7 @@ def program_of(
     segments: dict[Cell, int] = {}
     for index, window in enumerate(windows):
         inside = begin <= index < end
+        # 0 is what comes before the loop, then one for each iteration, then what comes after.
         segment = (index - begin) // period + 1 if inside else (0 if index < begin else trips + 1)
         for cell in window.executes():
             segments[cell] = segment

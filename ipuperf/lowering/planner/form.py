@@ -192,6 +192,7 @@ def form_of(work: Convolution) -> Form:
         zip(work.input_size, work.kernel_size, work.output_size, work.strides, work.dilation, work.padding, strict=True)
     )
     if work.pass_ == "fwd":
+        # Only the sum of the padding counts, as the planner asks for sizes and not for places.
         form_axes = [Axis(n, k, out, s, 1, d, sum(p)) for n, k, out, s, d, p in axes]
         form = Form(work.batch, work.groups, inputs_per_group, outputs_per_group, tuple(form_axes), "fwd")
     elif work.pass_ == "bwd":
@@ -279,6 +280,7 @@ def expand(form: Form, dims: Sequence[int]) -> Form:
     channels, axes = form.in_channels, list(form.axes)
     for dim in dims:
         channels *= axes[dim].kernel
+        # Each position has its own window of inputs in its channels.
         axes[dim] = Axis(axes[dim].output, 1, axes[dim].output)
     return replace(form, in_channels=channels, axes=tuple(axes), expanded=tuple(dims))
 

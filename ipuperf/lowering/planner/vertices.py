@@ -61,6 +61,7 @@ def _spans(batch: Counts, field: tuple[Counts, ...], form: Form, workers: int) -
     These are the length of the first row piece, the number of whole rows after it, the length of the last row piece,
     and the width of whole rows. A worker takes consecutive outputs of the flat piece.
     """
+    # With a dilated input one kernel element touches outputs that lie so far apart.
     steps = [axis.worklist_stride for axis in form.axes]
     width = ceil(field[-1], steps[-1])
     rows = batch

@@ -189,7 +189,7 @@ def choice(*allowed: T) -> Kind[T]:
     """One of the ``allowed`` values."""
 
     def convert(value: Any) -> T:
-        # The value as it was declared: an equal one may have another type, such as 1 for True.
+        # The declared value is given: an equal one may have another type, such as 1 for True.
         return allowed[allowed.index(value)]
 
     return Kind(convert, f"allowed: {', '.join(map(str, allowed))}")

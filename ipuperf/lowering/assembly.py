@@ -48,7 +48,7 @@ def assemble(program: Compilation) -> Compilation:
         io_tiles=program.places.tile_sets.io_tiles,
         plans=program.plans,
     )
-    # The program is complete by now, so that the error can say what the warnings say.
+    # The program is complete first, so that the error can say what the warnings say.
     problems = program.device_program.texts("does not fit")
     if program.strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))

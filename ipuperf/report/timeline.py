@@ -125,6 +125,7 @@ def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes:
         rows_drawn: np.ndarray = rows.of_instance[instance] * codes + code[step]
         return rows_drawn
 
+    # Steps in loops are drawn from the counts of their trips. Only the others are expanded.
     drawn, plain = np.flatnonzero(rows.of_instance >= 0), (trace.template.loop < 0) & (code >= 0)
     pieces: Iterator[Slices]
     if slice_count(trace, window) > MOST_EXPANDED:
@@ -147,6 +148,7 @@ def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarra
 
     Each code is spread evenly over its instance. ``base`` is the raster row of code 0 for each row of ``instances``.
     """
+    # Pixels per cycle.
     pixels = raster.width / (raster.window[1] - raster.window[0])
     instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
     narrow = drawn[instances["dur"][drawn] * pixels < 1]
@@ -167,6 +169,7 @@ def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarra
             dur[has_cycles],
             total[has_cycles] / dur[has_cycles],
         )
+    # Instances without duration or steps count as drawn, because there is nothing to draw.
     return np.setdiff1d(drawn, narrow, assume_unique=True)
 
 
@@ -183,6 +186,7 @@ def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndar
     row = np.repeat(np.arange(len(step)), high - low)
     pixel = np.arange(len(row)) - np.repeat(np.cumsum(high - low) - high, high - low)
     first_start = (start + steps["rel_start"][step])[row]
+    # Edges of pixels may lie between two cycles, which `spent` allows.
     cycles_spent = [
         spent(trace.loops, steps["dur"][step][row], template.loop[step][row], begin + edge / pixels - first_start)
         for edge in (pixel, pixel + 1)

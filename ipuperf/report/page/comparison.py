@@ -42,6 +42,7 @@ def comparison_page(comparison: Comparison) -> str:
     parts += [_table(comparison, group) for group in COMPARED]
     page = (files(__package__ or "") / "comparison.html").read_text(encoding="utf-8")
     values = {"title": html.escape(title), "style": _style(), "body": "\n".join(parts)}
+    # `str.format` would trip over the braces of the style sheet.
     for key, value in values.items():
         page = page.replace("{{" + key + "}}", value)
     return page

@@ -104,6 +104,7 @@ def _means(changes: Sequence[Change], include_self: bool) -> list[Tensor]:
     """Sums divided by counts; one op computes both."""
     terms = [*changes, *map(_counting, changes)]
     if not include_self:
+        # Changed elements of the tables are 0 now, so only the values are summed and counted.
         terms = [
             replace(cleared, values=change.values)
             for cleared, change in zip(_overwritten(terms, [0.0] * len(terms)), terms, strict=True)

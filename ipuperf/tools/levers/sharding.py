@@ -110,6 +110,7 @@ class Differences:
     def _begins(self, op: Op) -> bool:
         if isinstance(op, RemoteLoad):
             return op.buffer not in self._same
+        # Seeds may differ between replicas.
         return isinstance(op, (HostLoad, Dropout)) or op.type.startswith("Random")
 
     def _ends(self, op: Op) -> bool:
@@ -142,8 +143,10 @@ class Differences:
                 for graph_input, tensor in zip(graph.inputs, operands, strict=False)
                 if owners[tensor] in changed and graph_input in leaving
             }
+        # Replicas may take different branches, so every result may differ.
         if isinstance(op, If) and read[0] in differing:
             differing_after.update(outputs)
+        # The call has settled all that it gives and changes, so earlier differences end here.
         differing -= {*outputs, *changed}
         differing |= differing_after
 
@@ -192,6 +195,7 @@ def _shard_store(graph: Graph, store: Op, part: RemoteBuffer) -> None:
     whole, entry = store.inputs
     with _like(store):
         builder, group = Builder(graph), graph.ir.grouping()
+        # All replicas hold the same values, so each takes its own part without any exchange.
         own_shard = builder.create(ReplicatedReduceScatter, [whole], ["shard"], group=group, op="local", rts=True)
         stored = builder.create(RemoteStore, [own_shard.outputs[0], entry], [], buffer=part)
     _replace(graph, store, [own_shard, stored])

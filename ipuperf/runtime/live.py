@@ -41,6 +41,7 @@ def simulating(name: str) -> Iterator[Callable[[int], object] | None]:
         leave=False,
         file=sys.stderr,
     ) as line:
+        # tqdm counts increments, while the simulation tells totals.
         yield lambda cycles: line.update(cycles - line.n)
 
 

@@ -33,6 +33,7 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
         raise ValueError(f"Invalid shape value in reshape: {t.id!r} {t.shape} to {target}; the only negative one is -1")
     if -1 in target:
         known_elements = math.prod(length for length in target if length != -1)
+        # If a known length is 0, the missing one could be any number.
         if known_elements == 0 or t.spec.elements % known_elements:
             raise ShapeError(
                 f"Invalid shape value in reshape: {t.id!r} {t.shape} to {target}: {t.spec.elements} elements are no "

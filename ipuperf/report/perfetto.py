@@ -68,6 +68,7 @@ class _Writer:
 
     def packet(self, body: bytes) -> None:
         """Append one TracePacket."""
+        # 0x0a is the tag of `Trace.packet`: field 1 with a length.
         packet = b"\x0a" + varint(len(body)) + body
         self._buffer.append(packet)
         self._size += len(packet)
@@ -126,6 +127,7 @@ class _Writer:
                 tail = tails[key] = event + b"".join(self.annotation(k, v) for k, v in args.items())
             arrows = [fixed64(_FLOW, number) for number in track.leaving.get(place, ())]
             arrows += [fixed64(_LAST_FLOW, number) for number in track.arriving.get(place, ())]
+            # 0x40 is the tag of `TracePacket.timestamp`: field 8, a varint.
             self.packet(b"\x40" + varint(begin_time) + _SEQUENCE + _FLAGS + blob(11, tail + b"".join(arrows)))
             self.packet(b"\x40" + varint(end_time) + tail_end)
 

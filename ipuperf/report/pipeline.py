@@ -128,6 +128,7 @@ def _rows(trace: Trace, replica: int, window: Window | None = None) -> list[_Row
         raise ValueError(f"replica {replica}: nothing of it was executed; the trace has replicas {known}")
     for ipu in np.unique(instances["ipu"][of_replica]).tolist():
         expanded = merged_slices(trace, label, near[(of_replica & (instances["ipu"] == ipu))[near]])
+        # Steps without duration would interrupt the stretches around them.
         expanded = expanded.take((expanded.dur > 0) & (steps["lane"][expanded.step] == 0))
         expanded = expanded.take(np.argsort(expanded.start, kind="stable"))
         part = codes[expanded.step]
@@ -379,6 +380,7 @@ def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica
     figure = Figure(figsize=(13, 1.5 + 0.5 * len(rows)), layout="constrained")
     axes: Any = figure.add_subplot()
     axes.imshow(image, extent=(0, length / unit, len(image), 0), aspect="auto", interpolation="nearest")
+    # The room above the first bar is for numbers that do not fit into it.
     axes.set_ylim(len(image), -_GAP // 2)
     framed = _labels(axes, rows, window, unit)
     axes.set_yticks([(_BAR + _GAP) * (n + 0.5) for n in range(len(rows))], [f"IPU {row.ipu}" for row in rows])

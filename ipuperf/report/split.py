@@ -38,6 +38,7 @@ def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float]
     parts = {name: breakdown(trace) for name, trace in traces.items()}
     totals = {name: sum(values.values()) for name, values in parts.items()}
     top = max([*totals.values(), *(measured or {}).values()])
+    # All bars have the unit of the longest one.
     scale, unit = next(((factor, unit_name) for factor, unit_name in _UNITS if top >= factor), _UNITS[-1])
     figure = Figure(figsize=(11, 1.7 + 0.55 * len(traces)), layout="constrained")
     axes: Any = figure.add_subplot()

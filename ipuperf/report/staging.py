@@ -42,6 +42,7 @@ def _move(source: Path, target: Path) -> None:
     if not target.exists():
         source.rename(target)
         return
+    # An existing folder cannot be replaced as a whole, as it may hold other files.
     for file in source.iterdir():
         os.replace(file, target / file.name)
 

@@ -109,6 +109,7 @@ def _kind_codes(trace: Trace) -> np.ndarray:
 def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
     """Fractions by phase of ops on the compute tiles, of shape (IPUs, phases + 1, width). The last one is waiting."""
     phase = step_phases(trace)
+    # Steps without an op, such as syncs of the program itself, count as other work.
     phase = np.where(phase < 0, PHASES.index("other"), phase)
     phase = np.where(trace.columns("steps")["lane"] == 0, phase, -1)
     return _covered(trace, rows, window, phase, len(WORK))
@@ -159,6 +160,7 @@ def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarra
         template.place(instances["segment"][drawn_narrow]),
     )
     of_step = template.place(steps["segment"])
+    # All instances of a segment are alike, so cycles are summed once for each segment.
     for drawn_code in np.unique(code[code >= 0]).tolist():
         cycles = np.where(code == drawn_code, steps["dur"] * template.trips, 0)
         total = np.bincount(of_step, weights=cycles, minlength=len(template.segments))[place]
@@ -273,6 +275,7 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     figure = Figure(figsize=(13, height), layout="constrained")
     axes: Any = figure.add_subplot()
     per_us = 1e6 / trace.meta["clock_hz"]
+    # The last two are exchanged, so that the first row of the image is at the top.
     extent = (window[0] * per_us, window[1] * per_us, len(image), 0)
     axes.imshow(image, extent=extent, aspect="auto", interpolation="nearest")
     middle = (row_height - heights.gap) / 2

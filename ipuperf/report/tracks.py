@@ -248,12 +248,14 @@ def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTr
     """
     instances, work = trace.columns("instances"), instance_work(trace)
     describe_instance = _instance_describer(trace, work)
+    # Both follow from whole runs, so they are worked out once for all IPUs.
     known, waiting = arrows(trace, window), run_waits(trace, window)
     pairs = np.unique(np.stack([instances["replica"], instances["ipu"]], axis=1), axis=0)
     for replica, ipu in pairs.tolist():
         group = ipu_group(trace, replica, ipu)
         rows = np.flatnonzero((instances["replica"] == replica) & (instances["ipu"] == ipu))
         near = rows[_touching(instances["start"][rows], instances["dur"][rows], window)]
+        # Instances that only wait have no work to show.
         working = rows[work.dur[rows] > 0]
         working = working[_touching(work.start[working], work.dur[working], window)]
         yield from _packed(group, "micro-batches", work.start[working], work.dur[working], working, describe_instance)

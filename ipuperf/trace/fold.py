@@ -80,6 +80,7 @@ def pairs(trace: TraceTables, rows: np.ndarray, included: np.ndarray | None = No
     order, first_steps, count = template.order, template.first, template.count
     if included is not None:
         included_steps = included[order]
+        # The number of included steps before a place is the new place of a segment.
         included_before = np.append(0, np.cumsum(included_steps))
         order, first_steps, count = (
             order[included_steps],
@@ -187,6 +188,7 @@ def slice_batches(
     place = template.place(trace.columns("instances")["segment"][rows])
     # An instance of more than a batch fills a piece of its own. The cap keeps the running sums within int64.
     counts = np.minimum(np.where(place >= 0, of_segment[place], 0), batch) if len(trips) else place * 0
+    # A piece ends with the instance that fills the batch.
     edges = np.searchsorted(np.cumsum(counts), np.arange(batch, int(counts.sum()), batch), side="left") + 1
     for piece in np.split(rows, edges):
         if len(piece):

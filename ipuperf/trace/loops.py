@@ -168,6 +168,7 @@ def unrolled(
         trips[:, level] = trip
     if window is None:
         return row, rows.start, trips
+    # Rows outside of loops and trips without a period were taken untested.
     touching = _touches(rows.start, rows.dur, window)
     return row[touching], rows.start[touching], trips[touching]
 
@@ -197,6 +198,7 @@ def count_executions(
         low, high = _touched(loops, level, rows, window)
         first_whole, end_whole = _inside(loops, level, rows, window)
         whole = np.where(no_length, 0, np.maximum(end_whole - first_whole, 0))
+        # Without a whole trip, all trips of the range count as those before one.
         first_whole, end_whole = np.where(whole > 0, first_whole, high), np.where(whole > 0, end_whole, high)
         total += sum((whole * loops.inner[rows.loop, level + 1] * rows.times).tolist())
         repetitions = np.where(no_length, high, 1)  # trips of a loop without length are all at the same time

@@ -142,6 +142,7 @@ def _opened(name: str, data: bytes, budget: _Budget) -> Any:
 
 def save(trace: TraceTables, path: str | os.PathLike[str]) -> None:
     """Write ``trace`` to ``path`` under a temporary name, then rename."""
+    # The numbers of rows let a reader notice a table that was cut short.
     head = {
         "format": _FORMAT,
         "schema_version": SCHEMA_VERSION,

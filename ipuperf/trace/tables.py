@@ -51,6 +51,7 @@ class TraceTables:
         self._later = {name: table for name, table in tables.items() if callable(table)}
         self._folded: dict[str, FoldedTable] = {}
         self._stored: dict[str, dict[str, Stored]] = {}
+        # Tables that are left out are empty, so that no reader has to ask for them first.
         for name in TABLES:
             table = tables.get(name, {})
             if not callable(table):

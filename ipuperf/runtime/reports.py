@@ -179,6 +179,7 @@ def recover(directory: Path, written: Callable[[Path], None] = lambda folder: No
     sessions = [session for journal in journals for session in _folders(journal)]
     for session in sessions:
         report = directory / session.name
+        # Remains of a killed writer show that a report may not be whole.
         if _rubbish(report) or not _is_older(session / ORIGIN, report / ORIGIN):
             _write(Trace.load(session / TRACE), report, read_origin(session), session / TRACE)
         written(report)

@@ -218,6 +218,7 @@ def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterat
     from ipuperf.tools.datasets.torchvision_standin import install_standin, is_standin_installed, uninstall_standin
 
     front_end_names = names if isinstance(names, Mapping) else tuple(names)
+    # What was installed before the program stays installed after it.
     names_before = installed_names()
     standin_before = is_standin_installed()
     install(front_end_names, force=force)

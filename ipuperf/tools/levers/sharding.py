@@ -129,6 +129,7 @@ class Differences:
                 if owners[tensor] in differing
             }
             if isinstance(op, Loop):  # carried from trip to trip
+                # Output i is carried to input i. Inputs behind the outputs are the same in each trip.
                 self._entering[graph] |= {
                     graph_input
                     for graph_input, tensor in zip(graph.inputs, graph.outputs, strict=False)
@@ -228,6 +229,7 @@ def _replace(graph: Graph, old_op: Op, new_ops: list[Op]) -> None:
     place = graph.ops.index(old_op)
     graph.ops[place : place + 1] = new_ops
     earlier = graph.constraints.pop(old_op, set())
+    # What waited for the old op waits for the last new one, and all new ops wait for what it waited for.
     for predecessors in graph.constraints.values():
         if old_op in predecessors:
             predecessors.remove(old_op)

@@ -150,6 +150,7 @@ def _candidates(chain: _Chain) -> list[Division]:
     pins = [stage if layer.pinned else None for layer, stage in zip(chain.layers, stages, strict=True)]
     divisions = [_evenest(chain.cycles, len(chain.division), pins)]
     for neighbour in (slowest - 1, slowest + 1):
+        # Only the layer at the edge to the neighbour can move there.
         edge = stages.index(slowest) if neighbour < slowest else stages.index(slowest) + chain.division[slowest] - 1
         if 0 <= neighbour < len(sums) and chain.division[slowest] > 1 and pins[edge] is None:
             counts = list(chain.division)

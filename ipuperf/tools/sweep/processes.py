@@ -136,6 +136,7 @@ class _Crew:
         for worker in self.workers:
             worker.pipe.close()
         for worker in self.workers:
+            # A worker that has work left may take long, so it gets no time to end by itself.
             worker.process.join(0 if worker.left else _LEAVE)
             worker.process.kill()
             worker.process.join()

@@ -130,6 +130,7 @@ class Bounds:
         for done, (key, costs) in enumerate(zip(keys, self._costs_of([probes[key] for key in keys], workers)), 1):
             self._costs[key] = costs
             yield len(keys) - done
+        # The state is a difference to the costs of these probes, so it comes after them.
         self._learn_state(configurations, workers)
 
     def covers(self, configuration: Mapping[str, Any]) -> bool:

@@ -179,6 +179,7 @@ def _updates(sweep: Sweep, global_batch: int, built: Built, configuration: Confi
     """The number of weight updates in a run."""
     if sweep.model:
         return float(configuration.get("config.device_iterations", 1))
+    # A script that does not say its samples counts as one weight update in a run.
     return (built.samples or global_batch) / global_batch
 
 

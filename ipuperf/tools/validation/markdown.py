@@ -159,6 +159,7 @@ def sensitivity_table(folder: Path) -> str:
         effects.setdefault((entry["figure"], entry["class"]), {})[entry["factor"]] = entry
     lines, quiet = [], dict.fromkeys(figure for figure, _ in effects)
     for (figure, name), both in effects.items():
+        # There are two factors, and the lower one comes first.
         less, more = (both[factor] for factor in sorted(both))
         # A smaller change would be shown as 0.0 %.
         if max(abs(less["largest"]), abs(more["largest"])) >= 0.0005:

@@ -181,6 +181,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
             say(f"... and {len(simulated) - _LISTED:,} more sessions", "")
 
     try:
+        # After Ctrl-C, sessions that have not run yet are not simulated just for a report.
         write_reports(
             settings, compiled=ended, written=lambda folder: say(f"report: {Path(report or '', folder.name)}", "")
         )

@@ -68,6 +68,7 @@ class ComparedRun:
         """The last run of ``trace``. Raises ``TraceError`` if nothing was executed."""
         if not trace.columns("instances")["instance"].size:
             raise TraceError(f"{name}: nothing was executed, there is no run to compare")
+        # Earlier runs have start-up effects, so the last run counts.
         rows = run_instances(trace)[1]
         operations = trace.operations_by_ipu(rows)
         same_op = _same_op(trace.columns("ops")["name"].tolist())

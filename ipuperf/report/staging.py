@@ -61,6 +61,7 @@ def folder_kept(folder: Path | None) -> Iterator[None]:
         return
     with ExitStack() as clean_up:
         try:
+            # From the outermost folder inwards, so that each one has its parent.
             for missing_folder in [*reversed(folder.parents), folder]:
                 if not missing_folder.is_dir():
                     missing_folder.mkdir()

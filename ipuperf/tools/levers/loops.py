@@ -164,6 +164,7 @@ def _micro_batches(program: DeviceProgram, loops: list[HostLoop]) -> tuple[str, 
     """The stream with the most slices in a weight update, and their number: one slice is one micro-batch."""
     if loops:
         counts = loops[0].per_trip if loops[0].updates else loops[0].around
+        # In order of their names, streams with equal counts always give the same answer.
         return max(
             ((stream, counts[stream]) for stream in sorted(loops[0].per_trip)),
             key=lambda stream_slices: stream_slices[1],

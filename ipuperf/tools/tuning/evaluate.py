@@ -166,6 +166,7 @@ def _figures(built: Built, updates: float, best: float) -> dict[str, Any]:
     executable = built.executable
     program = executable.device_program
     local = [local_cycles(program, ipu).total.total() for ipu in range(len(program.ipus))]
+    # A run takes no less than the local steps of its busiest IPU.
     least = executable.machine.chip.seconds(max(local)) / updates
     figures: dict[str, Any] = {"fullest": _fullest(program), "least_seconds": least}
     figures |= {"ipus": program.replicas * len(program.ipus), "busiest": local.index(max(local))}

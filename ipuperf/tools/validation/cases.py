@@ -360,6 +360,7 @@ def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file:
     # An alternative that changes nothing about the program would be simulated for nothing.
     unchanged = _plain_case(plain, where, file).program_key
     for value in others:
+        # A key of the program's own stands in the table `config`.
         changed = {key: value} if option == key else {"config": {option: value}}
         alternative = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
         if alternative.program_key == unchanged:

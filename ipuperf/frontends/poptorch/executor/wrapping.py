@@ -198,7 +198,7 @@ class _Module:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         _fetch(type(self)._ties)
-        # Protocol 2 puts constructor and arguments first; these two would name the tied class, and the rest is the state.
+        # Protocol 2 puts constructor and arguments first. Both would name the tied class, the rest is the state.
         state = tuple(super().__reduce_ex__(2))[2:]
         return (cast(Any, copyreg)._reconstructor, (type(self)._plain, object, None), *state)
 

@@ -535,7 +535,7 @@ class StageWriter:
             if not isinstance(value, Tensor):
                 return value
             _check(node, site.lowering, value, index)
-            # A handler with nothing to do returns its operand: the value stays the same flow, unless a gradient ends here.
+            # A handler with nothing to do returns its operand; the flow stays the same, unless gradients end here.
             for old in flows:
                 if site.get(old) is value and not (blocked and old.needs_grad and not old.blocked):
                     return old

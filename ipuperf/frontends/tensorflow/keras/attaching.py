@@ -155,7 +155,6 @@ def _resetting(reset: Any) -> Any:
 def _building(build: Any) -> Any:
     @wraps(build)
     def build_and_trace(self: Any, input_shape: Any) -> None:
-        # Within a call Keras builds inner models itself, with the tensors of the outer one.
         if not on_ipu(self) or is_functional(self) or is_sequential(self) or base_layer_utils.call_context().in_call:
             build(self, input_shape)
             return

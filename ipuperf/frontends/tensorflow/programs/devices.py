@@ -93,7 +93,6 @@ def selection_order(config: IPUConfig | None, shards: int, pipeline_default_mapp
     if name == "AUTO":
         name = "SNAKE" if pipeline_default_mapping else "ZIGZAG"
     if name == "SNAKE":
-        # In every second pair the two IPUs change places.
         return tuple(i ^ 1 if i % 4 >= 2 else i for i in range(shards))
     if name == "HOOF":
         return (*range(0, shards, 2), *reversed(range(1, shards, 2)))
@@ -103,7 +102,6 @@ def selection_order(config: IPUConfig | None, shards: int, pipeline_default_mapp
 def relabel(program: Ir, order: Sequence[int]) -> None:
     """Move everything on shard ``i`` to IPU ``order[i]``."""
     if list(order) == list(range(len(order))):
-        # This runs once, when everything is placed: a second time would move it again.
         return
     for graph in program.all_graphs():
         for op in graph.ops:

@@ -27,6 +27,7 @@ class _Percent(_Type):
     name = "percentage"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        # click may give a value that is converted already.
         """Return the share; `click.BadParameter` unless the text is a number of at least 0 with a percent sign."""
         if isinstance(value, float):
             return value

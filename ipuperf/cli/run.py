@@ -36,6 +36,7 @@ class _RunCommand(click.Command):
         options, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = True
         behind = options["args"] if isinstance(options["args"], (list, tuple)) else ()  # neither without a script
+        # A `--` before the script's words ends our options, so none of its options is questioned.
         settled = "--" in args[: len(args) - len(behind) - 1]
         for word in () if settled else itertools.takewhile(lambda word: word != "--", behind):
             self._question(ctx, word)
@@ -180,6 +181,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
             say(f"... and {len(simulated) - _LISTED:,} more sessions", "")
 
     try:
+        # After Ctrl-C, sessions that have not run yet are not simulated just for a report.
         write_reports(
             settings, compiled=ended, written=lambda folder: say(f"report: {Path(report or '', folder.name)}", "")
         )

@@ -51,6 +51,7 @@ def sweep(
     from ipuperf.tools.sweep import read_table, run_sweep
     from ipuperf.tools.sweep.plots import plot_of
 
+    # Mistakes in plots show at once, and not at the end of a long sweep.
     for plot in plots:
         plot_of(plot)
     if source.suffix in _TABLES:

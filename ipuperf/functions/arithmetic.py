@@ -184,6 +184,7 @@ def floor_div(lhs: Operand, rhs: Operand) -> Tensor:
     """
     left, right = CONTEXT.builder.operands(lhs, rhs)
     if left.dtype.is_integer:
+        # Div truncates towards zero, so a negative quotient with a remainder is 1 too large.
         remainder = fmod(left, right)
         below = logical_and(not_equal(remainder, 0), not_equal(less(remainder, 0), less(right, 0)))
         return make(_k.Div, left, right) - cast(below, left.dtype)

@@ -106,12 +106,14 @@ def joined(ts: Sequence[Tensor], axis: int) -> Tensor:
 def tiled(t: Tensor, repeats: Sequence[int]) -> Tensor:
     """The whole tensor ``repeats`` times along each axis; missing leading axes are added."""
     shape = (1,) * (len(repeats) - len(t.shape)) + t.shape
+    # Each axis gets an axis of length 1 before it, which is broadcast to its repeats.
     repeated_shape = [length for pair in zip(repeats, shape, strict=True) for length in pair]
     blocks = broadcast(reshaped(t, [size for length in shape for size in (1, length)]), repeated_shape)
     return reshaped(blocks, [count * length for count, length in zip(repeats, shape, strict=True)])
 
 
 def interleaved(t: Tensor, repeats: Mapping[int, int]) -> Tensor:
+    # Here the axis to broadcast stands after each repeated axis; in :func:`tiled` it stands before.
     """Each element repeated along the given axes (not negative), as often as the mapping states."""
     single = [
         new_length
@@ -151,6 +153,7 @@ def shuffled(t: Tensor, factor: int) -> Tensor:
     *leading, channels, height, width = t.shape
     rank = len(leading)
     parts = reshaped(t, (*leading, channels // factor**2, factor, factor, height, width))
+    # One factor moves behind the height, the other behind the width.
     ordered = permuted(parts, [*range(rank + 1), rank + 3, rank + 1, rank + 4, rank + 2])
     return reshaped(ordered, (*leading, channels // factor**2, height * factor, width * factor))
 
@@ -171,6 +174,7 @@ def padded(t: Tensor, amounts: Amounts, number: float = 0.0) -> Tensor:
     result = make(_k.SliceGrad, t, shape=shape, axis=axes, start=starts, stop=stops, step=[1] * len(axes))
     if number == 0:
         return result
+    # The zeros are a slice gradient's, so the number is added on top: zeros inside, the number around.
     border = np.pad(np.zeros(t.shape, t.dtype.numpy), _pairs(t, amounts), constant_values=number)
     return result + constant(border, t.dtype)
 
@@ -182,6 +186,7 @@ def _pairs(t: Tensor, amounts: Amounts) -> list[tuple[int, int]]:
 def bordered(t: Tensor, amounts: Amounts, mode: str) -> Tensor:
     """``t`` with a border of its own elements: ``circular``, ``replicate`` or ``reflect``."""
     border = {"circular": _circular, "replicate": _replicate, "reflect": _reflect}[mode]
+    # Each axis takes its border from what earlier axes have added, which fills the corners.
     for axis, (before_count, after_count) in amounts.items():
         head = [border(t, axis, before_count, True)] if before_count else []
         tail = [border(t, axis, after_count, False)] if after_count else []
@@ -200,6 +205,7 @@ def _replicate(t: Tensor, axis: int, amount: int, at_start: bool) -> Tensor:
 
 
 def _reflect(t: Tensor, axis: int, amount: int, at_start: bool) -> Tensor:
+    # The edge itself is not repeated, so the border begins one element further in.
     edge = 1 if at_start else t.shape[axis] - 1 - amount
     return flipped(cut(t, axis, edge, edge + amount), [axis])
 

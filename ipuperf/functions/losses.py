@@ -97,6 +97,7 @@ def multilabel_margin(t: Tensor, labels: Tensor) -> Tensor:
     """
     classes = t.shape[-1]
     places = constant(np.arange(classes), INT32)
+    # The first negative label ends the targets of its line.
     is_target = greater(reductions.min(where(less(labels, 0), places, classes), -1, True), places)
     labels = where(is_target, labels, 0)
     # Lines have different numbers of targets, so unused places are masked out.
@@ -151,6 +152,7 @@ def weighted_nll(
     That is the weight of its class, 0 where the label is ignored.
     """
     ignored = equal(labels, ignore_index)
+    # An ignored label may lie outside of the classes, so class 0 stands in for it.
     counted = where(ignored, 0, gather(weight, where(ignored, 0, labels)))
     losses = nll_loss(logs, labels, ignore_index, "none", log_prob=True) * counted
     if smoothing:

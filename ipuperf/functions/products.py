@@ -35,6 +35,7 @@ def matmul(
     """
     if available_memory_proportion is not None and not 0 <= available_memory_proportion <= 1:
         raise OptionError(f"matmul: available_memory_proportion is {available_memory_proportion}; allowed: 0 to 1")
+    # Options that are not given stay away, so that the defaults of the op hold.
     attributes: dict[str, Any] = {}
     if available_memory_proportion is not None:
         attributes["available_memory_proportion"] = float(available_memory_proportion)
@@ -191,6 +192,7 @@ def _transposed_into(
     options = (attributes["strides"], attributes["dilation"], extra or (0,) * axes)
     sizes = zip(output_shape[-axes:], t.shape[2:], weight.shape[2:], *options, strict=True)
     for axis, (size, length, window, stride, dilation, extra_end) in enumerate(sizes, 2):
+        # The length of the whole transposed convolution, less the length that is wanted.
         surplus = (length - 1) * stride + dilation * (window - 1) + 1 + extra_end - size
         if surplus < 0:
             missing[axis] = (0, -surplus)

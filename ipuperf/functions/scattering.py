@@ -95,6 +95,7 @@ def _grouped(changes: Sequence[Change], reduction: str) -> list[Tensor]:
     stacked = [
         joined([reshaped(tensor, (1, *tensor.shape)) for tensor in operand_list], 0) for operand_list in operands
     ]
+    # The groups are a new first axis, so all other axes move by one.
     axis, size = sample.axis + 1, sample.size
     stacked_result = make(_k.ScatterReduce, *stacked, axis=axis, axis_size=size, group_size=count, **attributes)
     return [row(stacked_result, 0, index) for index in range(count)]
@@ -104,6 +105,7 @@ def _means(changes: Sequence[Change], include_self: bool) -> list[Tensor]:
     """Sums divided by counts; one op computes both."""
     terms = [*changes, *map(_counting, changes)]
     if not include_self:
+        # Changed elements of the tables are 0 now, so only the values are summed and counted.
         terms = [
             replace(cleared, values=change.values)
             for cleared, change in zip(_overwritten(terms, [0.0] * len(terms)), terms, strict=True)
@@ -164,6 +166,7 @@ def changed_part(t: Tensor, shape: Sequence[int], axis: int) -> Tensor:
 def put_back(t: Tensor, part: Tensor) -> Tensor:
     """``t`` with its first elements along each axis replaced by ``part``."""
     for axis, length in enumerate(part.shape):
+        # The first axis on which the part is too short is filled up, and the others within it.
         if length < t.shape[axis]:
             inner_part = put_back(cut(t, axis, 0, length), part)
             return joined([inner_part, cut(t, axis, length, t.shape[axis])], axis)

@@ -33,6 +33,7 @@ def _filled(t: Tensor, shape: Any) -> tuple[int, ...]:
         raise ValueError(f"Invalid shape value in reshape: {t.id!r} {t.shape} to {target}; the only negative one is -1")
     if -1 in target:
         known_elements = math.prod(length for length in target if length != -1)
+        # If a known length is 0, the missing one could be any number.
         if known_elements == 0 or t.spec.elements % known_elements:
             raise ShapeError(
                 f"Invalid shape value in reshape: {t.id!r} {t.shape} to {target}: {t.spec.elements} elements are no "
@@ -192,6 +193,7 @@ def concat_(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
 
 def expand_dims(t: Tensor, axis: int = -1) -> Tensor:
     """``t`` with a new axis of length 1."""
+    # A negative axis counts from the end of the result, which has one axis more.
     position = axis + len(t.shape) + 1 if axis < 0 else axis
     return reshape(t, (*t.shape[:position], 1, *t.shape[position:]))
 
@@ -273,9 +275,11 @@ def getitem(t: Tensor, key: Any) -> Tensor:
             if part == _EVERYTHING:
                 continue
             start, stop, step = part.start, part.stop, part.step
+        # A bool is an int in Python, but NumPy takes it for a mask.
         elif isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_)):
             if not -size <= part < size:
                 raise IndexError(f"index {part} of {t.id!r}: axis {axis} has {size} elements")
+            # From -1 on, start + 1 would be 0 and the slice empty, so positions are made positive.
             start = int(part) % size
             stop, step = start + 1, 1
         else:

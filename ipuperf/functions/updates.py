@@ -278,6 +278,7 @@ class PoweredAdam:
 
     def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The moments, and the powers of the betas (float32 scalars)."""
+        # The powers begin with the first, as the first step divides by 1 - beta.
         powers = {
             f"beta{index}_power": np.array(beta, np.float32) for index, beta in ((1, self.beta1), (2, self.beta2))
         }
@@ -332,6 +333,7 @@ class RmsProp:
     def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
         """The average square, the velocity and the average gradient."""
         zeros = repeated(0, shape, first_dtype)
+        # True is 1 here: the averages of TensorFlow begin at one.
         state = {"square_avg": repeated(self.tensorflow, shape, second_dtype)}
         parts = {"momentum": self.momentum, "grad_avg": self.centered}
         return state | {name: zeros for name, is_present in parts.items() if is_present}
@@ -426,4 +428,5 @@ def _norm(t: Tensor, shards: ReplicaGrouping | None) -> Tensor:
 def _ratio(norms: Tensor, dividend: Tensor, divisor: Tensor) -> Tensor:
     """``dividend / divisor``, and 1 where the product of two norms is 0."""
     unit, defined = constant(1.0, FLOAT32), greater(norms, 0.0)
+    # The divisor is replaced too, so that no division by 0 takes place where the result is not wanted.
     return where(defined, dividend / where(defined, divisor, unit), unit)

@@ -84,6 +84,7 @@ def _number(value: Any) -> float:
 
 def _whole(value: Any) -> int:
     number = value if isinstance(value, int) else _number(value)
+    # Infinity raises an OverflowError here and NaN a ValueError; the caller expects both.
     if number != int(number):
         raise ValueError("not a whole number")
     return _integer(int(number) if isinstance(number, float) else number)
@@ -188,6 +189,7 @@ def choice(*allowed: T) -> Kind[T]:
     """One of the ``allowed`` values."""
 
     def convert(value: Any) -> T:
+        # The declared value is given: an equal one may have another type, such as 1 for True.
         return allowed[allowed.index(value)]
 
     return Kind(convert, f"allowed: {', '.join(map(str, allowed))}")
@@ -224,6 +226,7 @@ class Attribute(Generic[T]):
         self._convert = kind.convert
         self._settle = settle
         self.plain = settle is None and default is not REQUIRED
+        # A settled value may depend on the op, so no given value is read as it is.
         self.exact = kind.exact if settle is None else frozenset()
 
     def __set_name__(self, owner: type[Op], name: str) -> None:

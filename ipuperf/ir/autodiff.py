@@ -106,6 +106,7 @@ class GradientBuilder(Builder):
 
     def given_derivative(self, callee: Graph) -> Derivative | None:
         """The derivative of a called graph that was made beforehand."""
+        # Derivatives that were made on the way are in ``known`` too, but calls may still need others.
         made_here = any(derivative.forward is callee for derivative in self.others)
         return None if made_here else self.known.get(callee)
 
@@ -192,6 +193,7 @@ def differentiate(
         derivative, add_class, join, {} if known is None else known, [] if others is None else others
     )
     grads = _Gradients(builder)
+    # Gradient ops follow their forward ops, not the scopes and placement around this call.
     with CONTEXT.detached(), CONTEXT.phase("bwd"), CONTEXT.building(builder):
         for tensor in provided:
             grad = derivative.graph.add_input(tensor.spec, gradient_name(tensor))
@@ -200,6 +202,7 @@ def differentiate(
         _backward(forward, builder, grads, required)
         _add_outputs(derivative, grads.of, required, provided)
     _add_forward_values(derivative, dict(builder.forward_inputs()), recomputation)
+    # The caller has inputs and outputs of the graph already; only inner values need extra outputs.
     expose(forward, _inner(forward, derivative.forward_values))
     return derivative
 
@@ -279,6 +282,7 @@ class _Gradients:
             joined = self._builder.join(self._builder, parts, gradient_name(tensor))
             if joined is not None and last_sum is not None:
                 self.of[tensor] = joined
+                # The joined ops stand for the last sum, so they get its scope and line.
                 _belong_to(last_sum, self._builder.graph.ops[op_count:])
         return self.of.get(tensor)
 
@@ -289,6 +293,7 @@ def _backward(forward: Graph, builder: GradientBuilder, grads: _Gradients, requi
     # Ops that no required input leads to would only make gradients that nobody reads.
     active = _dependents(order, required)
     for op in reversed(order):
+        # All readers of the results have been walked, so nothing is added to these gradients later.
         out_grads = [grads.complete(tensor) for tensor in op.outputs]
         if all(grad is None for grad in out_grads) or not any(tensor in active for tensor in op.inputs):
             continue
@@ -327,6 +332,7 @@ def _drop_unused(builder: GradientBuilder, results: set[Tensor]) -> None:
     removed = [op for op in graph.ops if op not in needed_set]
     graph.ops = needed_ops[::-1]
     for op in removed:
+        # Consumers have one entry per use, so each operand takes out one.
         for tensor in op.inputs:
             tensor.consumers.remove(op)
         for tensor in op.outputs:
@@ -335,6 +341,7 @@ def _drop_unused(builder: GradientBuilder, results: set[Tensor]) -> None:
         if image not in needed:
             del builder._forward[source]
             del graph.tensors[image.id]
+    # Gradient rules make their constants before anybody knows whether these are read.
     for tensor in [
         tensor for tensor in graph.tensors.values() if isinstance(tensor, Constant) and tensor not in needed
     ]:

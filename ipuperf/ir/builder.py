@@ -30,6 +30,7 @@ Operand = Any
 def is_host_data(value: Any) -> bool:
     """Whether ``value`` can stand beside tensors: a number, a NumPy or PyTorch array, a sequence."""
     is_plain = isinstance(value, (bool, int, float, np.ndarray, np.generic, list, tuple, range))
+    # PyTorch's tensors are told by their methods, as PyTorch need not be installed.
     return is_plain or (hasattr(value, "detach") and hasattr(value, "cpu"))
 
 

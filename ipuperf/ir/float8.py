@@ -46,6 +46,7 @@ def encoded(
     table = values(dtype)[:128].astype(np.float64)
     scaled = np.ldexp(np.asarray(array, np.float64), log2_scale)
     size = np.abs(scaled)
+    # Clipped, so that both neighbours are entries of the table.
     above = np.clip(np.searchsorted(table, size), 1, 127)
     # Both neighbours in the table are compared; where they are equally near, the even code is taken.
     low, high = size - table[above - 1], table[above] - size

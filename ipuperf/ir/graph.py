@@ -194,6 +194,7 @@ class Graph:
         for spec, name in zip(specs, names, strict=True):
             self._define(op, spec, name)
         CONTEXT.place(op)
+        # The op's own IPU wins over that of the context.
         fixed = op.fixed_ipu()
         if fixed is not None:
             op.ipu = fixed
@@ -398,6 +399,7 @@ class Ir:
     def checked(self) -> Iterator[None]:
         """Do :meth:`freeze_check`, then :meth:`frozen`. Facts that the check derived from the graphs stay known within
         it."""
+        # Imported here, because the module of the schedule imports this one.
         from .schedule import call_order, check_ambiguity
 
         with ExitStack() as stack:

@@ -139,6 +139,7 @@ def schedule(graph: Graph) -> list[Op]:
     done: set[Op] = set()
     while heap:
         delta, _, op = heapq.heappop(heap)
+        # Improved estimates are pushed beside the old ones, so an op may come up again.
         if op in done:
             continue
         current_delta = live.delta(op)
@@ -184,6 +185,7 @@ def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) ->
         if anchor_index - index <= 1 or not op.movable():
             continue
         gain = live.gain(op, target_place, place)
+        # What the ops in between add, each of them for one step, comes to this difference.
         cost = bytes_after[anchor_index - 1] - bytes_after[index]
         if (gain >= 0 and op.aliases()) or gain * (anchor_index - index - 1) > cost:
             moved_before[anchor_index] = moved_before.get(anchor_index, 0) + 1
@@ -296,6 +298,7 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     root = roots(graph)
     callers = _by_storage(calls, root)
     users = _users(graph)
+    # Where the caller is the only user of each storage, there is nothing to order it against.
     if all(len(users[owner]) == 1 for owner in callers):
         return []
     unseen_of = dict(calls)

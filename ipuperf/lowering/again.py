@@ -106,6 +106,7 @@ class Again:
         if store is None:
             program = lower()
         else:
+            # The store knows neither the name nor the trips nor the machine of this program.
             program = _placed(_with_trips(_through(store, read, program_description, lower), name, trips), machine)
         # The latest comes first, and the oldest is dropped.
         self._programs = [_Lowered(program_description, read, program), *self._programs][: self._most]
@@ -159,6 +160,7 @@ def description(ir: Ir) -> tuple[Any, ...]:
 
 def _graph(graph: Graph, exact: bool) -> tuple[Any, ...]:
     """The description of a graph; it contains exact trips where ``exact``."""
+    # Predecessors are a set without a fixed order, so their numbers are sorted.
     constraints = [
         (op.id, *sorted(predecessor.id for predecessor in earlier)) for op, earlier in graph.constraints.items()
     ]

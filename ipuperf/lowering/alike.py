@@ -63,6 +63,7 @@ class OpCache:
 
     def order(self, graph: Graph) -> list[Operation]:
         """Ops of ``graph`` in execution order."""
+        # A frozen graph keeps its schedule itself; only the regrouped order is kept here.
         if not self._merging.contiguous:
             return schedule(graph)
         if graph not in self._orders:
@@ -111,6 +112,7 @@ class OpCache:
         return facts
 
     def _superstepper(self, op: Op, layouts: dict[Tensor, Layout]) -> Superstepper:
+        # Shared steps have no number yet; each op numbers its own copy (``OpSteps.for_op``).
         return Superstepper(op, -1, layouts, self._tile_sets.machines[self._tile_sets.of(op)])
 
 
@@ -129,6 +131,7 @@ def _signature(op: Op) -> Hashable:
         type(op),
         op.tile_set,
         values,
+        # The types count too, as 1, 1.0 and True are equal and hash alike.
         tuple(map(type, values)) if values else (),
         tuple([(spec.shape, spec.dtype.name, spec.meta_shape) for spec in specs]),  # hash and compare faster than specs
         tuple([inputs.index(tensor) for tensor in inputs]) if len(set(inputs)) < len(inputs) else (),

@@ -48,6 +48,7 @@ def assemble(program: Compilation) -> Compilation:
         io_tiles=program.places.tile_sets.io_tiles,
         plans=program.plans,
     )
+    # The program is complete first, so that the error can say what the warnings say.
     problems = program.device_program.texts("does not fit")
     if program.strict_memory and problems:
         raise DoesNotFitError("; ".join(problems))
@@ -60,6 +61,7 @@ def participants(lowered: LoweredGraph, syncs: SyncGroups) -> frozenset[int]:
     if lowered.participants is None:
         ipus = {lowered_op.ipu for lowered_op in lowered.ops if not lowered_op.calls}
         for lowered_op in lowered.ops:
+            # The I/O tiles synchronise apart, so their steps make no other IPU wait.
             if lowered_op.tile_set != IO:
                 for step in lowered_op.steps.steps:
                     ipus.update(step.meets(lowered_op.ipu, syncs))
@@ -75,6 +77,7 @@ def _steps_of(lowered: LoweredGraph, syncs: SyncGroups) -> dict[int, list[Step]]
     """The steps of a graph on each IPU."""
     steps: dict[int, list[Step]] = {ipu: [] for ipu in syncs.ipus}
     for lowered_op in lowered.ops:
+        # A condition is read and sent before the other IPUs read it, and the calls come last.
         _add_steps(steps, lowered_op, syncs)
         for ipu, copies in lowered_op.copies.before.items():
             steps[ipu] += copies

@@ -64,6 +64,7 @@ class CallCopier:
 
     def copy_results(self) -> None:
         """Add copies of a branch's results to the results of the conditional."""
+        # A result has one place whichever branch runs, so it cannot be an alias of one branch's tensor.
         for result in self._body.graph.outputs:
             pieces = [(self._body.layouts[result], result.dtype.size)]
             self._add(self.copies.after_trip, result, on_tile_copies(self._op_id, pieces, self._machine))
@@ -100,6 +101,7 @@ class CallCopier:
                 *local_copies(op_id, f"{op.type}/carried {', '.join(moved_names)}", moves, machine),
                 *on_tile_copies(op_id, stays, machine),
             ]
+            # All pairs of a set share IPU and tile set, so the first one stands for all.
             self._add(self.copies.after_trip, pairs[0][0], steps)
 
     def _add(self, copies: dict[int, list[Step]], tensor: Tensor, steps: list[Step]) -> None:

@@ -66,6 +66,7 @@ def _loaded_codes(graphs: Mapping[Graph, LoweredGraph], chip: Chip) -> dict[Grap
         graph: _code_of(graphs[graph], chip)
         for graph, uses in uses_of.items()
         if uses[0][2]
+        # Lowered graphs have no hash, so their identities are compared.
         and len({id(place) for place, _, _ in uses}) == 1
         and all(load or isinstance(lowered_op.op, (Call, Loop)) for _, lowered_op, load in uses)
     }

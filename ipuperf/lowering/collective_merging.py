@@ -90,6 +90,7 @@ def contiguous(graph: Graph, order: Sequence[Op], merging: CollectiveMerging, wo
     if sum(collective is not None for collective in collectives) < 2:
         return list(order)
     dependents, missing = _dependencies(graph, order)
+    # Ascending numbers are a heap already.
     ready = [index for index, count in enumerate(missing) if not count and collectives[index] is None]
     waiting: dict[tuple[object, ...], _Waiting] = {}
     new_order: list[int] = []
@@ -120,6 +121,7 @@ def contiguous(graph: Graph, order: Sequence[Op], merging: CollectiveMerging, wo
         for index in waiting.pop(key).ops:
             run(index)
 
+    # The counts are copied: an op that becomes ready in this loop must not be entered twice.
     for index, count in enumerate(list(missing)):
         if not count and collectives[index] is not None:
             become_ready(index)
@@ -142,6 +144,7 @@ def _dependencies(graph: Graph, order: Sequence[Op]) -> tuple[list[list[int]], l
     for index, op in enumerate(order):
         needs = {place[t.producer] for t in op.inputs if t.producer in place}
         reads, writes = _touched(op, root)
+        # A read waits for the last write; a write waits for that and for all reads since.
         for storage in reads | writes:
             if storage in written:
                 needs.add(written[storage])
@@ -171,6 +174,7 @@ def _touched(op: Op, root: dict[Tensor, Tensor]) -> tuple[set[object], set[objec
         writes.add("calls")
     elif outside:
         writes.update(outside)
+        # Users of buffers and streams keep their place among calls, which may touch the same ones.
         reads.add("calls")
     return reads, writes
 
@@ -216,6 +220,7 @@ def _groups(lowered: LoweredGraph, merging: CollectiveMerging, works: Works) -> 
             yield group
             group = []
         elif written & reads:
+            # A view of a result takes no time but hands its dependency on.
             written.update(root.get(t, t) for t in lowered_op.op.outputs)
     if group:
         yield group

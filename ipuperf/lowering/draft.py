@@ -109,6 +109,7 @@ class _Draft:
         # Only variables and results of Init get their layout from a wish; other storage follows the op that makes it.
         can_be_laid_out = isinstance(owner, Variable) or (owner.producer is not None and owner.producer.type == "Init")
         stronger = owner not in self.wishes or (owner in self._weak and not weak)
+        # A layout for a view of another shape says nothing about the whole storage.
         if can_be_laid_out and owner.shape == target.shape and stronger:
             self.wishes[owner] = layout
             if weak:

@@ -233,5 +233,6 @@ def plan_text(plan: ConvolutionPlan) -> str:
     if next_plan is None:
         return "\n".join([*lines, "next best: no other vertex or form fits"])
     more = f"{next_plan.total - plan.total:+,} cycles, {next_plan.total / plan.total - 1:+.1%}"
+    # Alone, a pass may be faster than in its joint plan, so that plan is not the next best.
     words = "the pass alone" if plan.joint else "next best"
     return "\n".join([*lines, f"{words} ({more}): {next_plan.explain()}"])

@@ -90,6 +90,7 @@ class Moment:
     def on_tiles(self) -> np.ndarray:
         """Bytes on every tile at the step."""
         always = sum(vector.dense() for vector in self.memory.categories[self.ipu].values())
+        # Many tensors have equal vectors; each distinct one is expanded once.
         counts = Counter([v.bytes for v in self.live])
         return np.asarray(always + sum(vector.dense() * count for vector, count in counts.items()))
 

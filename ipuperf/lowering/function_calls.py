@@ -91,6 +91,7 @@ def _add_copies(calls: Iterable[FunctionCall], machine: Machine) -> None:
         return [step.for_op(op_id) for step in known[pieces]]
 
     for call in calls:
+        # A body of one op has one list for both, so the copies in go to the front after the others.
         first_steps, last_steps = call.ops[0].lowered_op.steps.steps, call.ops[-1].lowered_op.steps.steps
         copies_in = copies(call, call.operands, first_steps[0].op_id)
         last_steps += copies(call, call.results, last_steps[-1].op_id)
@@ -124,6 +125,7 @@ def _note_users(
             continue  # a view reads nothing itself; its readers do
         for tensor in lowered_op.op.inputs:
             users.setdefault(roots.get(tensor, tensor), set()).add(call)
+    # The caller reads the outputs of a graph, which is outside of all calls.
     for tensor in lowered.graph.outputs:
         users.setdefault(roots.get(tensor, tensor), set()).add(None)
 
@@ -142,6 +144,7 @@ def _call(
                 read[root] = None
                 if index in modified:
                     changed[root] = None
+        # A result in an operand's memory is no result of its own: it is copied out as a change.
         produced.update({root: None for tensor in op.outputs if (root := roots.get(tensor, tensor)) not in read})
     results = [tensor for tensor in produced if users.get(tensor, set()) - {call}]
     return FunctionCall(ops, tuple(read), (*changed, *results))

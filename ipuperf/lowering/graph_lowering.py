@@ -115,6 +115,7 @@ class _GraphLowering:
         copier.copy_operands(operands, layouts)
         if isinstance(op, If):
             copier.copy_results()
+        # A single trip hands nothing on to a next one.
         elif work.trips > 1:
             copier.copy_carried()
         calls = [(body, work.trips)]
@@ -134,6 +135,7 @@ class _GraphLowering:
         if informed_ipus:
             moves = tuple(IpuTransfer(home, ipu, ReadCondition.bytes) for ipu in informed_ipus)
             way.shared = InterIpuCopy(op_id, f"{op.type}/condition", moves)
+        # The other IPUs read the condition when it has arrived, before they copy operands.
         for ipu in informed_ipus:
             way.copies.before[ipu] = [*read.out.steps, *way.copies.before.get(ipu, ())]
             read.out.elsewhere[ipu] = read.out.code

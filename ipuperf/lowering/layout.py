@@ -76,6 +76,7 @@ def distinct_elements(shape: Sequence[int], whole: Sequence[int], count: np.ndar
     read: np.ndarray = np.minimum(count, 1)
     span = 1
     for size, whole_size in zip(reversed(padded), reversed(whole), strict=True):
+        # A repeated axis reads the same elements again, so it only widens the span.
         if size == whole_size:
             read = read * np.minimum(whole_size, np.maximum(1, -(-count // span)))
         span *= whole_size
@@ -96,6 +97,7 @@ def linear(elements: int, size: int, vector_width: int, tiles: int) -> Layout:
     grains = -(-elements // vector_width)
     # PopLibs puts no fewer than so many bytes on a tile, so small tensors use few tiles.
     min_grains = max(1, -(-MIN_BYTES_PER_TILE // size) // vector_width)
+    # The formula is that of ``docs/reference/memory.md`` 1.
     per_tile = max(-(-grains // tiles), -(-grains // max(1, grains // min_grains)))
     used = -(-grains // per_tile)
     counts = np.zeros(tiles, dtype=np.int64)

@@ -90,7 +90,9 @@ class _Track:
             if storage_rows:
                 parts.append(np.array(storage_rows, dtype=np.int64))
                 storage_rows = []
+            # The kind stays; begin and end count from the place of the call.
             rows = entry.rows + np.array((0, entry.offset, entry.offset), dtype=np.int64)
+            # The caller may use a result for longer than the callee does.
             for row, storage in entry.open.items():
                 rows[row, 2], storage.row = storage.end, count + row
             parts.append(rows)
@@ -193,6 +195,7 @@ class LivenessWalk:
 
     def _finish(self, inputs: Sequence[Storage | None], outputs: Sequence[Storage | None]) -> Profile:
         """The finished walk as a profile; ``inputs`` and ``outputs`` are the storages of the graph's tensors."""
+        # The rows come first: they give each storage the row by which outputs name it.
         rows = {ipu: track.rows() for ipu, track in self._tracks.items()}
         places = {storage: index for index, storage in enumerate(inputs) if storage is not None}
         return Profile(
@@ -205,10 +208,12 @@ class LivenessWalk:
 
     def _profile(self, body: LoweredGraph, homes: tuple[int | None, ...]) -> Profile:
         """The profile of ``body`` with inputs on the IPUs ``homes`` (None: they take no tile memory), walked once."""
+        # Lowered graphs have no hash; they outlive the walk, so their identities stay unique.
         key = (id(body), homes)
         if key not in self._profiles:
             # On tracks of its own the steps of the graph count from 0.
             caller_tracks, self._tracks = self._tracks, self._new_tracks()
+            # An end of -1 remains where the callee never reads the input.
             inputs = [None if ipu is None else Storage(-1, ipu, 0, -1) for ipu in homes]
             storages = {
                 tensor: storage
@@ -301,6 +306,7 @@ class LivenessWalk:
                 storage.end = end
                 storages[tensor] = storage
                 track.entries.append(storage)
+            # Constants and remote variables have no storage here, and neither do their views.
             elif (source := op.inputs[aliases[index]]) in storages:
                 storages[tensor] = storages[source]
         # Without a program step there is no time in which temporaries could live.
@@ -323,6 +329,7 @@ class LivenessWalk:
         if lowered_op.shared is not None:
             self._pass(dict.fromkeys(lowered_op.shared.parties(), (lowered_op.shared,)))
         self._pass(lowered_op.copies.before)
+        # The copy reads the operand here, and the callee reads the copy.
         self._use([lowered_op.operands[index] for index in copied], storages)
         # Every trip has the same live set, so one trip is enough.
         for body, trips in lowered_op.calls:

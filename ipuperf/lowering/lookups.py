@@ -51,6 +51,7 @@ def most_hits(indices: int, share: float, workers: int) -> int:
     """
     if share >= 1 or indices == 0:
         return indices
+    # All workers stay below a bound in half of all cases if each one exceeds it this rarely.
     allowed = 1 - 0.5 ** (1 / workers)
     log_share, log_others = math.log(share), math.log1p(-share)
     below = 0.0
@@ -154,6 +155,7 @@ def _candidates(planned: _Planned) -> None:
     bytes_in = plan.row_split * stage_indices * plan.columns * planned.size + stage_indices * INDEX_BYTES
     planned.exchange("candidates", plan.groups * bytes_in)
     planned.holds((plan.indices + plan.row_split * stage_indices) * plan.columns, stage_indices)
+    # Every index finds its row here, as the candidates are already selected by part.
     planned.slices(stage_indices, -(-stage_indices // chip.workers), 0)
 
 
@@ -184,6 +186,7 @@ def update(stepper: Superstepper, work: w.TableUpdate) -> None:
     partials = plan.rows * plan.columns if plan.index_split > 1 else 0
     planned.holds((plan.row_split > 1) * plan.indices * plan.columns + partials, plan.indices)
     if plan.index_split > 1:
+        # The reduction holds the partial tables of the tile and those that arrive.
         planned.holds(2 * partials, 0)
         _partials(planned, work)
     op = stepper.op
@@ -211,12 +214,14 @@ def _partials(planned: _Planned, work: w.TableUpdate) -> None:
     """Append the phases that reduce the partial tables and combine them with the table."""
     plan, chip, kind = planned.plan, planned.chip, vertices.poplar_type(work.dtype)
     fan_in = plan.index_split
+    # The planner's estimate leaves this stage out (``docs/reference/planner.md`` 7).
     if has_intermediate_stage(fan_in, plan.tiles, chip):
         groups = intermediate_groups(fan_in)
         sums = plan.piece * (plan.tiles // fan_in) * groups
         _reduced(planned, work, -(-sums // chip.tiles), -(-fan_in // groups))
         fan_in = groups
     _reduced(planned, work, plan.stored, fan_in)
+    # Nothing places table and sums in different memory elements, whatever the planner counts on.
     combined = combined_cycles(work, np.array([plan.stored]), chip, apart=False)
     name = (
         f"ScaledAddSupervisor<{kind}>"

@@ -171,8 +171,10 @@ class MemoryModel:
                 if graph in self.loaded:
                     # The code itself is loaded from Streaming Memory and is not always live.
                     set_memory.add_code(split(steps.code)[1])
+                # The sender of a copy between the tile sets has its code on the other set.
                 if steps.sender is not None:
                     other_set_memory.add_code(steps.sender)
+                # A copy between IPUs needs code on its sender as well.
                 for ipu, piece in steps.elsewhere.items():
                     on_compute_tiles[ipu].add_code(piece)
                 if steps.vertices:
@@ -234,8 +236,10 @@ def _variables(kinds: list[StorageKind], profile: Profile) -> Iterator[VariableI
         representatives: list[StorageKind] = []
         of_kind = np.full(len(kinds), -1, dtype=np.int64)
         used, place = np.unique(rows[:, 0], return_index=True)
+        # In the order in which they first live, not by the number of their kind.
         for kind in used[np.argsort(place)].tolist():
             name, category, *_ = kinds[kind]
+            # A tensor may have several kinds, as each walk of its graph makes one.
             of_kind[kind] = numbers.setdefault((name, category), len(numbers))
             if len(numbers) > len(representatives):
                 representatives.append(kinds[kind])

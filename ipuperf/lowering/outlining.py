@@ -84,6 +84,7 @@ def repeated(keys: Sequence[int], values: Sequence[float | None], threshold: flo
         power.append(power[-1] * _BASE % _MODULUS)
     first_start: dict[tuple[int, int], int] = {}
     change = [0] * (len(keys) + 1)
+    # Sorted by start, so that the first occurrence of a stretch is met first.
     for start, stop in sorted(set(_least(values, threshold))):
         length = stop - start
         key_hash = (length, (prefix[stop] - prefix[start] * power[length]) % _MODULUS)
@@ -91,6 +92,7 @@ def repeated(keys: Sequence[int], values: Sequence[float | None], threshold: flo
         if first_start.setdefault(key_hash, start) + length <= start:
             change[start] += 1
             change[stop] -= 1
+    # The running sum of begins and ends tells which ops lie in any repeated stretch.
     depth, result = 0, []
     for delta in change[:-1]:
         depth += delta
@@ -136,6 +138,7 @@ class Outlinable(NamedTuple):
         op = self.lowered_op.op
         if isinstance(op, (RemoteLoad, RemoteStore)):
             return (op.type, *(self.layouts[tensor] for tensor in (op.inputs[0], *op.outputs)))
+        # Ops that are alike share one code object (:mod:`.alike`).
         return id(self.lowered_op.steps.code)
 
 
@@ -160,6 +163,7 @@ class FunctionCall:
     def of(self, tiles: int) -> FunctionCall:
         """The same call without tensors that do not lie on a tile set of ``tiles`` tiles."""
         layouts = self.ops[0].layouts
+        # Tensors of the other tile set have layouts of another length.
         elsewhere = [
             tensor
             for tensor in (*self.operands, *self.results)
@@ -236,6 +240,7 @@ def called(keys: Sequence[int], values: Sequence[float | None], graphs: Sequence
             stretches += [range(source, source + length), range(start, start + length)]
         else:
             length = 1
+        # A later stretch may equal what lies inside this one, so each place in it is noted.
         for place in range(start, start + length):
             if place in least:
                 earlier.setdefault(tuple(keys[place : least[place]]), deque(maxlen=_LOOKED_AT)).append(place)

@@ -88,6 +88,7 @@ class Places:
         """Note the tile set of an op's results; its operands must lie on the tiles that read them."""
         for index, tensor in enumerate(op.inputs):
             tile_set, required_set = self.tile_set_of.get(tensor, COMPUTE), self.tile_sets.reading(op, index)
+            # A constant has no home and lies on whichever tiles read it.
             if tile_set != required_set and self.homes.get(tensor, ipu) is not None:
                 raise IrError(
                     f"{op.where()}: it is on the {required_set} tiles, its operand {tensor.id!r} "

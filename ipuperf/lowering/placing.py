@@ -53,5 +53,6 @@ def _place_graph(
             if first:
                 _place_graph(callee, places, order, placed)
             places.place_results(op, callee)
+        # A single trip carries nothing back to the begin of the body.
         if isinstance(op, Loop) and op.trip_count > 1:
             places.check_carried(op)

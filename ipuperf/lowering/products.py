@@ -296,6 +296,7 @@ def _turn(step: PlanStep) -> tuple[int, int]:
 
 def _together(stepper: Superstepper, name: str, steps: Sequence[PlanStep]) -> None:
     """Append one exchange and one compute set for each slot and phase, in their order."""
+    # The sort is stable, so the steps of a slot keep the order of their products.
     for _, together in groupby(sorted(steps, key=_turn), key=_turn):
         slot_steps = list(together)
         _exchange(stepper, name, [step for step in slot_steps if step.bytes])
@@ -321,6 +322,7 @@ def _compute(stepper: Superstepper, steps: Sequence[PlanStep]) -> None:
     longest = max(steps, key=lambda step: step.cycles)
     cycles = _spread(stepper, [(step.start, step.tiles, step.cycles) for step in steps])
     stepper.compute(longest.vertex, cycles, flops=sum(step.flops for step in steps))
+    # The compute set has one name, but the code of every vertex in it takes memory.
     for step in steps:
         stepper.need_vertex(step.vertex, step.tiles)
 

@@ -187,6 +187,7 @@ def _operand_runs(plan: ConvolutionPlan, view: Form, name: str, *, by_batch: boo
             math.gcd(neighbours, full), target if _whole(target, unit.in_size) else unit.in_grouping, turned=True
         )
     run = target * math.gcd(unit.group_grouping, view.groups)
+    # A parameter lies in blocks of output x input channels, so its runs go on over both.
     if name == "weights" and not plan.swapped and plan.pass_ in _WITH_PARAMETER:
         run *= math.gcd(unit.out_grouping, -(-view.out_channels // plan.serial))
     return Runs(run, run)

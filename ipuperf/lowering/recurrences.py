@@ -47,6 +47,7 @@ class StepSlices:
         )
         self._tiles = max(self.inputs.elements.active, self.state.elements.active)
         size = recurrence_work.dtype.size
+        # As many shards as have tiles of their own, and none of them empty.
         shard_limit = -(-recurrence_work.steps // -(-recurrence_work.steps // (chip.tiles // self._tiles)))
         sequence_bytes = (
             recurrence_work.steps
@@ -154,6 +155,7 @@ def _time_step(
     Backwards, the vertices come before the products.
     """
     _copy(stepper, work, slices.of(*work.read, shard))
+    # Values that a sequence has once in a step go to all tiles of its state.
     if work.rows:
         row_bytes = work.rows * work.dtype.size
         units = slices.of(0, 1, shard)

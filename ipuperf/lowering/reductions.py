@@ -73,6 +73,7 @@ def plan_reduction(source: TileVector, work: Reduction, chip: Chip) -> list[Redu
     outputs = max(1, work.outputs)
     sources = source.active
     per_tile = max(1, source.max)
+    # Elements of one run go into the same output, so a tile has partials of as many outputs as runs.
     outputs_per_tile = min(outputs, work.together * -(-per_tile // (work.run * work.together)))
     fan_in = -(-sources * outputs_per_tile // outputs)
     if fan_in <= 1 or sources <= 1:

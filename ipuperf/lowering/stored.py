@@ -131,10 +131,12 @@ class _Writer:
             # The type is part of the key because 1, 1.0 and True are equal.
             key = kind, value.hex() if kind is float else value
             if key not in self._rare:
+                # Hexadecimal text keeps every bit of a float, and JSON has no infinities.
                 self._rare[key] = _numbered(_ATOM, self.atoms, [key[1]] if kind is float else value)
             return self._rare[key]
         number = self._known.get(id(value))
         if number is None:
+            # The program keeps its values alive meanwhile, so their identities stay unique.
             number = self._known[id(value)] = self._new(value, kind)
         return number
 
@@ -168,6 +170,7 @@ class _Writer:
     def tables(self) -> dict[str, np.ndarray]:
         """Arrays by name."""
         sizes = [len(self.atoms), len(self.arrays), len(self.vectors), len(self.objects)]
+        # Numbers within a sort become places in one list that holds sort after sort.
         offsets = np.cumsum([0, *sizes])
 
         def flat(rows: Any) -> np.ndarray:

@@ -143,6 +143,7 @@ class Superstepper:
                 return self.layouts[result]
             for tensor in op.inputs:
                 whole = tensor.spec.elements == result.spec.elements and tensor.spec.elements > 1
+                # A view that repeats elements holds each once, so it does not say where all vertices run.
                 if whole and self.layouts[tensor].distinct is None:
                     return self.layouts[tensor]
             return self.linear(result)
@@ -160,6 +161,7 @@ class Superstepper:
             if tensor in self.layouts:
                 continue
             if isinstance(op, Reshape):
+                # A reshape may split or join the axes that ``distinct`` is aligned to.
                 self.layouts[tensor] = replace(layout, distinct=None)
                 continue
             key = ("view", op.type, *op.attributes.values(), layout.key)
@@ -195,6 +197,7 @@ class Superstepper:
         rate = self.chip.exchange_bytes_per_cycle
         setup = self.chip.exchange_setup_cycles
         if cycles is None:
+            # Minus the floor of a negative quotient is plus the quotient rounded up.
             per_tile = bytes_in.map(lambda values: np.where(values > 0, setup - (-values // rate), 0)).merged()
         else:
             per_tile = TileVector.of(np.where(bytes_in.dense() > 0, setup + cycles.dense(), 0))
@@ -396,6 +399,7 @@ class Superstepper:
         unit = unit_layout(base_layout, op.axes, positions) if base_layout is not None else None
         moves = unit is None and base in op.inputs
         if unit is None:
+            # A part of several positions does not tell how a single one lies.
             written = part is not None and part in self.layouts and count == 1
             unit = (
                 self.layouts[part]
@@ -448,6 +452,7 @@ class Superstepper:
         reduce_cycles = 0
         if head.reduce:
             adding = vertices.binary("ADD", dtype, chunk.total, in_place=True)
+            # A round waits for its slowest tile.
             reduce_cycles = self.tile_cycles(adding.cycles, chunk).max
         suffix = f" and {len(works) - 1} more" if len(works) > 1 else ""
         self.out.steps.append(
@@ -563,6 +568,7 @@ def trip_control(op_id: int, name: str, machine: Machine) -> list[Step]:
     # One element on the first tile: only that tile runs the vertex.
     leave = TileVector.of(fused_cycles(BOOL, 4, 0, 4)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
     count = TileVector.of(fused_cycles(INT32, 1, 0, 1)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
+    # The answer is one word, which arrives in one cycle.
     cycles = TileVector.uniform(machine.chip.exchange_setup_cycles + 1, tiles, tiles)
     return [
         compute_set(op_id, "popops::map<bool>", leave, machine),

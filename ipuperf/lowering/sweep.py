@@ -41,6 +41,7 @@ def sweep(steps: int, vectors: Sequence[TileVector], live: np.ndarray, always: n
     inside = int(np.searchsorted(moments, steps))
     length = np.diff(np.append(moments[:inside], steps))
     sums = np.array([vector.total for vector in vectors], dtype=np.int64)
+    # The total of the IPU changes by whole vectors, so it needs no look at single tiles.
     grown = np.append(0, np.cumsum(changes[:, 2] * sums[changes[:, 1]]))
     ends = np.append(first_changes[1:], len(changes) + 1)[:inside] - 1
     total = grown[ends]
@@ -76,6 +77,7 @@ def _fullest(
     everywhere = 0
     parts = [_part(vector, tile_bytes) for vector in vectors]
     top, tile = list[int](), list[int]()
+    # Bound once, as the loop has one turn for each step with a change.
     argmax, at = tile_bytes.argmax, tile_bytes.item
     rows = changes[:, 1:].tolist()
     done = 0

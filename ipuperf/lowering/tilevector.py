@@ -170,6 +170,7 @@ class TileVector:
             return True
         if not isinstance(other, TileVector):
             return NotImplemented
+        # Runs are compared as they are: a mapped vector differs from its merged form.
         return self._bytes == other._bytes
 
     def __hash__(self) -> int:

@@ -57,6 +57,7 @@ def as_dict(machine: Machine) -> dict[str, Any]:
         "num_ipu_machines": machine.num_ipu_machines,
         "wiring": machine.wiring,
         "racks": machine.racks,
+        # The original is the whole chip of the preset once more, not a figure of this machine.
         "chip": {key: value for key, value in dataclasses.asdict(machine.chip).items() if key != "original"},
         "ipu_machine": dataclasses.asdict(machine.ipu_machine),
         "host": dataclasses.asdict(machine.host),
@@ -177,6 +178,7 @@ def _link_table(topology: Topology) -> str:
         return _columns([("link", *header), *((link.name, *_link_cells(link)) for link in topology.links)])
     classes: dict[tuple[str, ...], list[Link]] = {}
     for link in topology.links:
+        # Without their numbers, so that links between nodes of the same kinds are alike.
         ends = tuple(node.rstrip("0123456789") for node in (link.source, link.destination))
         classes.setdefault((*ends, *_link_cells(link)), []).append(link)
     rows = [(f"{len(alike)} like {alike[0].name}", *_link_cells(alike[0])) for alike in classes.values()]

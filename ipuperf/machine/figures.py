@@ -159,6 +159,7 @@ def scaled_figure(figure: Figure, dimension: str, factor: float) -> Figure:
     if dimension in _WHOLE or figure.unit == "cycles":
         value = max(1, round(value))
     if dimension == "ratio":
+        # The bound is 1 in base units, which is 100 in percent.
         value = min(value, float(1 / UNITS[dimension][figure.unit]))
     return replace(figure, value=value)
 

@@ -97,6 +97,7 @@ def preset_ipus() -> dict[str, int]:
 @cache
 def _ipus_of_preset(name: str) -> int:
     """IPUs of a preset. It is cached, as every program that is too large for the smallest machine needs all of them."""
+    # The number of IPUs stands in machine files, so the files of the parts need not be read.
     chain = tuple(_chain(_preset(name, "machine", "presets"), "machine"))
     return _Reader(_Stack(chain, chain)).whole("system.ipus")
 
@@ -199,6 +200,7 @@ class _Reader:
 
     def _share(self, tile_bytes: int, factor: Fraction) -> None:
         """Scale both regions of a tile's memory so that they fill ``tile_bytes``."""
+        # The other region gets the rest, so that both still fill the tile after rounding.
         non_interleaved = round(self.base("chip.non_interleaved") * factor)
         for key, size in (
             ("chip.non_interleaved", non_interleaved),
@@ -241,6 +243,7 @@ class _Reader:
         base = self.base(dotted)
         figure = self.figures[dotted]
         in_cycles = isinstance(figure, Figure) and figure.unit == "cycles"
+        # The base is an exact fraction, so a whole number of cycles is never rounded up by one.
         return int(base) if in_cycles else math.ceil(base * clock_hz)
 
     def racks(self) -> int:
@@ -267,6 +270,7 @@ class _Reader:
             for ipu in (near_ipu, far_ipu):
                 if ipu >= ipus:
                     raise self.error(key, f"IPU {ipu} is not there, an IPU-Machine has IPUs 0 to {ipus - 1}")
+            # A cable may join equal numbers, as its ends are in two IPU-Machines.
             if near_ipu == far_ipu and not two_machines:
                 raise self.error(key, f"[{near_ipu}, {far_ipu}] joins an IPU to itself")
             bundles.append(Bundle(name, near_ipu, far_ipu, self.whole(f"{prefix}{name}.links")))
@@ -277,7 +281,9 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
     reader = _Reader(stack)
     for key, factor in (factors or {}).items():
         reader.scale(key, factor)
+    # A file that states no name gives its own to the machine.
     name = stack.machine_layers[-1].texts.get("name", Path(stack.file).stem)
+    # The layers are read once more without the user's files and factors.
     chip, original = _chip(reader), _chip(_Reader(stack.of_presets()))
     # Reports compare a changed chip with the preset that it comes from.
     if chip != original:
@@ -449,6 +455,7 @@ def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str, in
     wiring = reader.text("system.wiring")
     if ipus > MOST_IPUS:
         raise reader.error("system.ipus", f"{ipus} IPUs, allowed: {MOST_IPUS} at most")
+    # Only the last IPU-Machine may lack IPUs.
     least, most = (machines - 1) * ipu_machine.ipus + 1, machines * ipu_machine.ipus
     if not least <= ipus <= most:
         problem = f"{ipus} IPUs in {machines} IPU-Machines of {ipu_machine.ipus}, allowed: {least} to {most}"
@@ -472,6 +479,7 @@ def _check_racks(reader: _Reader, ipu_machine: IpuMachine, ipus: int, machines: 
         raise reader.error("system.racks", problem)
     if ipu_machine.streaming_memory is None:
         raise reader.error("system.racks", f"{racks} racks, but {ipu_machine.name} has no IPU-Gateway to join them")
+    # With more than two racks a gateway has a neighbour each way.
     least = 1 if racks == 2 else 2
     if ipu_machine.gw_links < least:
         raise reader.error("ipu_machine.gw_links", f"{ipu_machine.gw_links}, {racks} racks need at least {least}")

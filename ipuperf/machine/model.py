@@ -106,6 +106,7 @@ class Chip:
     weight_load_bytes_per_cycle: int
     alignment_bytes: int
     copy_setup_cycles: int
+    # Chips are keys of caches: the plain fields tell them apart well enough for a hash.
     rearrangement: RearrangementRates = field(hash=False)
     code: CodeSizes = field(hash=False)
     original: Chip | None = field(default=None, hash=False)
@@ -114,6 +115,7 @@ class Chip:
         """This chip with ``tiles`` tiles. Its original gains or loses as many tiles as this chip does."""
         original = self.original
         if original is not None:
+            # A preset with fewer tiles than are taken away keeps one, as a chip without tiles has no plan.
             original = replace(original, tiles=max(1, original.tiles + tiles - self.tiles))
         return replace(self, tiles=tiles, original=original)
 
@@ -143,6 +145,7 @@ class Chip:
         bits give twice as many operations as 16; 64 bits as many as 32.
         """
         if dtype_bytes >= 4:
+            # 2 = a multiplication and an addition per unit and cycle.
             return 2 * self.amp_units_f32_f32 * self.tiles
         # 8 = four multiplications and four additions per unit and cycle.
         return (2 if dtype_bytes == 1 else 1) * 8 * self.amp_units_f16_f16 * self.tiles

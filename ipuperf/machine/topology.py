@@ -117,6 +117,7 @@ class Topology:
 
     def place_in_rack(self, ipu: int) -> int:
         """How many IPUs of the same rack have smaller numbers."""
+        # The IPUs of a rack have consecutive numbers, so the distance from its first one is the place.
         return ipu - self._racks.index(self.rack(ipu))
 
     def route(self, source: int, destination: int) -> tuple[Link, ...]:
@@ -238,6 +239,7 @@ class Topology:
         start = self._gateway(f"ipu{ipu}")
         paths: list[tuple[str, ...]] = [(start,)] if start else []
         visited = {start}
+        # Breadth first, so the first path that arrives is a shortest one.
         for path in paths:  # grows while it is walked
             for neighbour in self._gateways_beside.get(path[-1], ()):
                 if neighbour not in visited:
@@ -301,6 +303,7 @@ class Topology:
 
 
 def _route_cost(links: tuple[Link, ...]) -> tuple[int, int, tuple[int, ...], tuple[tuple[str, int], ...]]:
+    # Negated, because the cheapest route is a minimum and the widest link has to win.
     widths = tuple(-link.bandwidth_bytes_per_s for link in links)
     return len(links), max(widths), widths, tuple(_natural(link.destination) for link in links)
 

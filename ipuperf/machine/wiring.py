@@ -46,6 +46,7 @@ def build_topology(
                 links += _ipu_links(name, ipu_machine, start + near_ipu, start + far_ipu, count)
     links += _gw_links(name, ipu_machine, in_rack, racks)
     for machine in range(num_ipu_machines):
+        # The last IPU-Machine may have fewer IPUs than the others.
         present = range(machine * ipu_machine.ipus, min((machine + 1) * ipu_machine.ipus, num_ipus))
         links += _outer_links(name, ipu_machine, host, machine, present)
     topology = Topology(tuple(links), num_ipus)
@@ -64,6 +65,7 @@ def _ipu_bundles(ipu_machine: IpuMachine, machines: int, wiring: str) -> list[tu
     # A ladder has one joint fewer than machines; a torus closes with one more.
     joints = {"single": 0, "ladder": machines - 1, "torus": machines}[wiring]
     for lower in range(joints):
+        # The modulo closes the torus; the joints of a ladder end before it.
         upper = (lower + 1) % machines
         bundles += [
             (lower * ipus_per_machine + cable.first, upper * ipus_per_machine + cable.second, cable.links)
@@ -106,12 +108,14 @@ def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, p
     if memory is None:
         links: list[Link] = []
         for ipu in present:
+            # The IPUs of a card share its bandwidth, in each direction by itself.
             links += _both_ways(name, f"ipu{ipu}", "host0", "pcie", 1, pcie, 0, f"{name}/card{machine}")
         return links
     gateway = f"gateway{machine}"
     card = f"nic{machine}"
     links = _both_ways(name, card, "host0", "pcie", 1, memory.host_link_bandwidth_bytes_per_s, 0)
     ddr = memory.ddr_bandwidth_bytes_per_s
+    # The two directions of a DDR channel share one bandwidth, so both name the same resource.
     for source, destination in ((gateway, f"ddr{machine}"), (f"ddr{machine}", gateway)):
         links.append(
             Link(f"{name}/{source}->{destination}", source, destination, "ddr", 1, ddr, 0, f"{name}/ddr{machine}")

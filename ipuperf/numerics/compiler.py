@@ -239,6 +239,7 @@ class _Frame:
         self._ending: dict[int, list[Tensor]] = {}
         self.dead: set[Op] = set()
         for group, position in self.plan.last_use.items():
+            # Outputs outlive the frame, so nothing ends them within it.
             if group not in self.plan.output_groups:
                 self._ending.setdefault(position, []).append(group)
 
@@ -303,6 +304,7 @@ class _Frame:
                 self._op(op)
             else:
                 raise EvaluationError(f"{op.where()}: {type(op).__name__} has no NumPy value")
+            # Only after the op is bound: its results must not lie where its operands are.
             for group in self._ending.get(position, ()):
                 for block in self._held_blocks.pop(group, ()):
                     self.compiler.pool.release(block)
@@ -372,6 +374,7 @@ class _Frame:
         bound, copies = compiler._by_value(
             callee, [self.array(tensor) for tensor in op.inputs], op.references(), self.code
         )
+        # A call may have fewer results than its graph; the further ones are not needed.
         groups = [plan.group(tensor) for tensor in op.outputs] + [None] * (len(callee.outputs) - len(op.outputs))
         needed = [
             group is not None and (group in plan.output_groups or plan.last_use[group] > position) for group in groups
@@ -399,6 +402,7 @@ class _Frame:
             self.code.append(partial(np.copyto, array, initial))
             state.append(array)
         body: Code = []
+        # The loop owns the arrays of carried values and writes them in every trip, so they need no copies.
         references = op.references().union(range(carried))
         bound, copies = compiler._by_value(callee, [*state, *inputs[carried:]], references, body)
         results = compiler.frame(callee, bound, body, in_place=state)
@@ -407,6 +411,7 @@ class _Frame:
                 # Copied at the end of the trip, when every op of it has read the old value.
                 body.append(partial(np.copyto, array, result))
                 copies.append(result_block)
+        # Ops after the loop may take this memory, as the loop is over when they run.
         for copy in copies:
             compiler.pool.release(copy)
         self.code.append(_repeat(op, body))
@@ -433,6 +438,7 @@ class _Frame:
             raise EvaluationError(f"branch {callee.name!r}: {len(inputs)} operands for {len(callee.inputs)} inputs")
         bound, copies = compiler._by_value(callee, inputs, (), body)
         branch_results = compiler.frame(callee, bound, body)
+        # A branch's results are copied out before the other branch runs, so both may use the same memory.
         for block in (*copies, *(result_block for _, result_block in branch_results if result_block is not None)):
             compiler.pool.release(block)
         return runner(body), [array for array, _ in branch_results[: len(results)]]
@@ -444,6 +450,7 @@ def _sharing(arrays: Sequence[np.ndarray]) -> Pairs:
     pairs, end, last = list[tuple[int, int]](), 0, 0
     for low, high, index in bounds:
         if low < end:
+            # Storage groups are transitive, so the neighbour stands for every array that reaches this far.
             pairs.append((last, index))
         last, end = index, max(end, high)
     return tuple(pairs)

@@ -60,6 +60,7 @@ def make_plan(graph: Graph, shared: Sequence[tuple[int, int]] = ()) -> Plan:
             plan._parent[op.outputs[index]] = plan.group(op.inputs[source])
     for position, op in enumerate(plan.order):
         for tensor in (*op.inputs, *op.outputs):
+            # Positions ascend, so the last one remains.
             plan.last_use[plan.group(tensor)] = position
         for index in op.modified_inputs():
             plan.changes.setdefault(plan.group(op.inputs[index]), []).append(position)
@@ -83,6 +84,7 @@ def _check_joined(plan: Plan, position: int, op: Op) -> None:
     """
     result = plan.group(op.outputs[0])
     sources = {plan.group(tensor) for tensor in op.inputs}
+    # Something outside may read these after the graph has run, so any change of the result would show.
     visible = [
         tensor
         for tensor in sources
@@ -118,6 +120,7 @@ def _is_overwritten(tensor: Tensor) -> bool:
 
 def _copies_a_view(op: Op) -> bool:
     """True for ops that own their result but could give it as a view of their first input."""
+    # Only op classes with a view of their own can give one.
     return isinstance(op, base.Op) and type(op).view is not base.Op.view and not op.aliases() and len(op.outputs) == 1
 
 

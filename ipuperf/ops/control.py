@@ -92,6 +92,7 @@ def _check_operands(op: Op, callee: Graph, operands: Sequence[Tensor]) -> None:
             f"{op.where()}: {len(operands)} operands for the {len(callee.inputs)} inputs of graph {callee.name!r}"
         )
     for operand, parameter in zip(operands, callee.inputs, strict=True):
+        # Specs are mostly the same object, which is the quicker test.
         if operand.spec is not parameter.spec and operand.spec != parameter.spec:
             raise ShapeError(
                 f"{op.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
@@ -347,6 +348,7 @@ class If(Op):
         operand of either graph, and gives zeros where the executed graph did not read that tensor."""
         ways = [_way_back(builder, callee, passed, self.outputs, grads) for callee, passed in self.calls()]
         gained = [_parameters(way, *call) for way, call in zip(ways, self.calls(), strict=True)]
+        # A tensor that several operands are has one gradient, which both branches give.
         operands_with_grads = list(dict.fromkeys(outer for pairs in gained for _, outer in pairs))
         if not operands_with_grads:
             return [None] * len(self.inputs)

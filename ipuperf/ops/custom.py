@@ -43,6 +43,7 @@ class CustomOp(Op):
             for fill in fills:
                 fill()
             for replica in range(env.replicas):
+                # With the ellipsis, the entry of a scalar is an array and not a NumPy number.
                 returned = self.value(*(array[replica, ...] for array in operands))
                 # A single result need not be put into a list.
                 results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)

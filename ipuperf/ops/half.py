@@ -55,6 +55,7 @@ def copy(out: np.ndarray, source: np.ndarray) -> Step:
 def _torch_copy(out: np.ndarray, source: np.ndarray) -> Step | None:
     """The conversion by PyTorch, or None where it is not loaded or cannot use the arrays."""
     torch = sys.modules.get("torch")
+    # PyTorch may be blocked (None), or still in the midst of its import.
     if getattr(torch, "from_numpy", None) is None or not (visible(out) and visible(source)):
         return None
     assert torch is not None

@@ -49,6 +49,7 @@ _Family = Callable[[DType], Iterable[_Entry]]
 
 def _entries(estimated: Iterable[Vertices | Reduction], assumed: str = "") -> Iterable[_Entry]:
     for vertex in estimated:
+        # A Reduction has no mark of low confidence.
         yield f"{vertex.vertex}{assumed}", vertex.cycles, getattr(vertex, "low_confidence", False)
 
 

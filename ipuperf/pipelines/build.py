@@ -101,6 +101,7 @@ class Pipeline:
         """The scalars of a loss scale by name; none where the loss scale is compiled in."""
         if self.gradient_scale is None:
             return {}
+        # Gradients carry the loss scale, so their own scale takes it out again.
         return {LOSS_SCALE: loss_scale, GRADIENT_SCALE: self.gradient_scale / loss_scale}
 
     def stash_bytes(self) -> dict[int, int]:
@@ -252,6 +253,7 @@ class PipelineWriter:
         if offload.activations and tensor.spec.elements >= max(1, offload.min_elements):
             buffer = self.ir.remote_buffer(tensor.shape, tensor.dtype, slots)
             return TensorStash(tensor, slots, None, buffer)
+        # A single slot has no axis over slots, so that nothing has to be sliced.
         shape = tensor.shape if slots == 1 else (slots, *tensor.shape)
         ring = self.buffer(TensorSpec(shape, tensor.dtype), ipu, f"{stage}_stash_{tensor.name}", zero=False)
         return TensorStash(tensor, slots, ring, None)
@@ -262,6 +264,7 @@ class PipelineWriter:
         stage_seed = self._seed + stage.part * _SEED_STRIDE * 31
         rows = [[(stage_seed + replica * _SEED_STRIDE) & 0xFFFFFFFF, 0] for replica in range(replicas)]
         data = np.array(rows, np.uint32)
+        # Each replica is a group of its own, as each has its own seed.
         grouping = self.ir.grouping(group_size=1)
         value = data if grouping.num_groups > 1 else data[0]
         variable = Variable(graph.tensor_id(f"{stage.name}_seed"), TensorSpec((2,), UINT32), graph, value, grouping)
@@ -302,6 +305,7 @@ class PipelineWriter:
             settling=self.transport.settling,
             rotates=self.transport.every_step,
         )
+        # The routines of backwards write to these buffers, so they exist before the stages are written.
         self._kept_gradients = {} if self.training is None else self._gradient_anchors(self.training, repeats)
         for stage in stages:
             self._write(stage)
@@ -455,6 +459,7 @@ class PipelineWriter:
             interleaved=interleaved,
             follows=interleaved and not repeated,
         )
+        # Values that run again need no stash, so they leave the outputs before stashes are made.
         if interleaved:
             writer.drop_outputs()
         writer.make_stashes()

@@ -49,6 +49,7 @@ def differentiate(parts: Sequence[StageGraph], stages: Sequence[PipelineStage], 
                 raise PipelineError(f"{tensor.name!r} has no gradient: the loss does not depend on it")
         if not required:
             continue
+        # autodiff appends outputs to the graph, so its own are counted before.
         output_count = stage.own_outputs = len(part.graph.outputs)
         stage.provided = provided
         # Checkpoints are kept even where the op that makes them runs again.

@@ -69,6 +69,7 @@ class Emitter:
         for window in windows:
             fresh: Values = {}
             forwards = [(cell, stage) for cell in window.cells if cell.kind == "F" for stage in self._of(cell)]
+            # Loads come first, so that the I/O tiles work beside the forwards and not after them.
             for cell, stage in forwards:
                 self._load(scope, cell, stage, values)
             for cell in window.cells:
@@ -115,6 +116,7 @@ class Emitter:
             operands[key] = values[kind, stage.part, (cell.micro_batch, tensor)]
         for key, tensor in routine.call(scope, operands).items():
             assert isinstance(key, tuple)
+            # Saved values and gradients of weights outlive the window; other results leave at its end.
             if key[0] == "saved":
                 values["saved", stage.part, (cell.micro_batch, key[1])] = tensor
             elif key[0] == "weight gradient":
@@ -138,6 +140,7 @@ class Emitter:
             if output.part != stage.part:
                 continue
             value = fresh["F", stage.part, ("output", output.output)]
+            # Micro-batches count from 0, so the first result leaves after ``every`` of them.
             if output.returned == "all" and (cell.micro_batch + 1) % output.every:
                 continue
             if output.returned == "all":

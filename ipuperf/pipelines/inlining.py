@@ -54,6 +54,7 @@ def _undone(op: Op, operands: Sequence[Tensor]) -> Tensor | None:
     if type(op) is not Transpose or type(operands[0].producer) is not Transpose:
         return None
     first_transpose = operands[0].producer
+    # Two permutations in a row are one; the second undoes the first if that is the identity.
     order = [first_transpose.attributes["permutation"][axis] for axis in op.attributes["permutation"]]
     return first_transpose.inputs[0] if order == sorted(order) else None
 

@@ -46,6 +46,7 @@ def split_of(derivative: Derivative, trained: Mapping[Tensor, Variable]) -> Spli
             # None marks a tensor that the other part needs; everything before it belongs there too.
             leads_to.setdefault(tensor, set()).update(targets if for_one_weight else (None,))
     weight_tensors = {tensor for op in ops for tensor in op.outputs}
+    # A dictionary keeps the order, which a set would change from run to run.
     operands = dict.fromkeys(tensor for op in reversed(ops) for tensor in op.inputs if tensor not in weight_tensors)
     forward = {
         image: connection.tensor

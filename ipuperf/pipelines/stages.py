@@ -135,6 +135,7 @@ class PipelineStageWriter:
         self.source = dict(zip(self.graph.inputs, stage.description.sources, strict=True))
         self.states = self._read_states()
         if split is not None:
+            # Both parts of the backward may read such a value, each at its own pace, hence two readers.
             self.late_lane = builder.lane(stage, "F", "W", ("read", "late_read"))
             self.backward_lane = builder.lane(stage, "B", "W")
         self.seed: Variable | None = None
@@ -289,6 +290,7 @@ class PipelineStageWriter:
         for index, variable in self.stage.description.updates.items():
             make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
         if self.seed is not None:
+            # The first word tells stages and replicas apart; only the second one counts micro-batches.
             add_(self.seed, routine.constant(np.array([0, 1], np.uint32), UINT32, "next_micro_batch"))
         for index in self.builder.leaving(self.stage.part):
             routine.give(("output", index), results[self.graph.outputs[index]])
@@ -303,6 +305,7 @@ class PipelineStageWriter:
                 # A buffer may be overwritten before the backward reads it, so the value is copied.
                 empty = undefined(TensorSpec(tensor.shape, tensor.dtype), tensor.name)
                 routine.give(("saved", tensor), make(CopyVarUpdate, empty, values[tensor]))
+            # A host input is an operand of both routines, so the forward need not pass it on.
             elif source is None:
                 routine.give(("saved", tensor), values[tensor])
 
@@ -399,6 +402,7 @@ class PipelineStageWriter:
         grads = {connection.tensor: images[tensor] for connection, tensor in pairs if tensor in images}
         is_late = routine is self.stage.weights
         if self.split is not None:
+            # Both routines are parts of one gradient graph; each keeps the gradients of its own part.
             grads = {tensor: grad for tensor, grad in grads.items() if (tensor in self.split.trained) == is_late}
         self.builder.keep_gradients(routine, self.stage.part, grads)
         trained = [(variable, grads[tensor]) for tensor, variable in self.stage.trained if tensor in grads]
@@ -477,6 +481,7 @@ class PipelineStageWriter:
         images.update(
             {tensor: self.data(routine, tensor) for tensor in sorted(constants, key=lambda tensor: tensor.id)}
         )
+        # Ops without a stretch, such as a transposition of a weight, are no recomputation.
         return images, copy_ops(recomputed_ops, routine.graph, images, self.ipu, self.stretch)
 
     def gradient_of(self, routine: Routine, output: Tensor) -> Tensor:

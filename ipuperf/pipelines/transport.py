@@ -160,6 +160,7 @@ class Transport:
         for number, tensor in readers:
             reader = self._parts[number]
             level = levels.setdefault(reader.stage, {})
+            # Readers of a stage that are on one IPU share a buffer.
             if reader.ipu not in level:
                 level[reader.ipu] = self._buffer(value, reader.ipu, f"stage{reader.stage}_{tensor.name}")
             self._received[number, tensor] = self._arrival(level[reader.ipu], "F", maker, reader)

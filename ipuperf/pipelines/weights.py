@@ -113,6 +113,7 @@ class Weights:
             target, stored = self._open(routine, variable, ipu)
             combined = self._combined(variable)
             running_mean = uses_mean and self.gradients_of[variable] == 1
+            # A running mean weighs the gradient by the number of micro-batches so far.
             operands = [target, grad, self._count(routine, ipu)] if running_mean else [target, grad]
             attributes: dict[str, Any] = {"kind": "mean" if running_mean else "add"}
             if (
@@ -161,6 +162,7 @@ class Weights:
         combined = self._combined(variable)
         if combined is not None:
             return routine.get(self._state_variable(variable, combined[0], combined[1], ipu)), None
+        # Made on first use, so that a variable without a gradient takes no memory.
         if variable not in self.accumulators:
             spec = TensorSpec(variable.shape, self.dtype(variable))
             offload = self._builder.offload
@@ -276,6 +278,7 @@ class Weights:
         remaining_group = _complement(_group(variable), shards)
         if remaining_group.group_size > 1:
             gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=remaining_group)
+        # The combined rule has scaled the gradients as they were added.
         factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
         if self._training.variable_loss_scale:
             return make(AccumulatorScale, gradient, scope.get(self.scalar(GRADIENT_SCALE, factor, ipu)))
@@ -290,6 +293,7 @@ class Weights:
         variable, ipu, reduced = gradient.variable, gradient.ipu, gradient.reduced
         shards = self._shards(variable)
         weight = self._weight(routine, variable)
+        # The operator "local" cuts out the replica's own shard without communication.
         target = _shard(weight, "local", shards) if shards else weight
         combined = self._combined(variable) is not None
         state = {} if combined else self._load_state(routine, variable, ipu)
@@ -311,6 +315,7 @@ class Weights:
             weight = make(CopyVarUpdate, weight, whole)
         if variable.remote is not None:
             remote_store(*variable.remote, weight)
+        # A combined accumulator is the optimiser's state, which has to survive the update.
         if self.accumulates and not combined:
             cleared = make(AccumulatorZero, gradient.accumulated)
             if gradient.stored is not None:

@@ -133,6 +133,7 @@ def program_of(
     segments: dict[Cell, int] = {}
     for index, window in enumerate(windows):
         inside = begin <= index < end
+        # 0 is what comes before the loop, then one for each iteration, then what comes after.
         segment = (index - begin) // period + 1 if inside else (0 if index < begin else trips + 1)
         for cell in window.executes():
             segments[cell] = segment
@@ -154,7 +155,9 @@ def _longest_repetition(windows: Sequence[Window], period: int) -> tuple[int, in
         if shift is None or (shift and step and shift != step):
             run, step = 0, 0
         if shift is not None:
+            # Two empty windows fit any shift, so the known one stays.
             run, step = run + 1, shift or step
+        # ``run`` counts pairs of windows a period apart, so there is one iteration more.
         trips = run // period + 1
         if run and trips >= 2 and trips > best[1]:
             best = (index + 1 - run, trips)

@@ -48,6 +48,7 @@ def run_instances(trace: Trace, run: int | None = None) -> tuple[Window, np.ndar
             raise ValueError("the trace has no runs and no instances: nothing was executed")
         ends = instances["start"] + instances["dur"]
         return (int(instances["start"].min()), int(ends.max())), np.arange(len(ends))
+    # argmax gives 0 where no row matches, which the next lines find out.
     row = int(np.argmax(runs["start"])) if run is None else int(np.argmax(runs["run"] == run))
     if run is not None and runs["run"][row] != run:
         raise ValueError(f"run {run}: the trace has runs {', '.join(str(r) for r in runs['run'])}")
@@ -161,6 +162,7 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
             chosen = (lane == level) & (kind == name)
             if not chosen.any():
                 continue
+            # Starts count up and ends count down, so the running sum says where the kind is active.
             change = np.zeros(len(edges), dtype=np.int64)
             np.add.at(change, np.searchsorted(edges, start[chosen]), 1)
             np.add.at(change, np.searchsorted(edges, stop[chosen]), -1)
@@ -176,6 +178,7 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
 def distinct(values: np.ndarray) -> np.ndarray:
     """The distinct values, sorted. ``np.unique`` hashes whole numbers, which takes ten times as long for tens of
     millions."""
+    # The array is sorted in place, so callers give it away.
     values.sort()
     sorted_values: np.ndarray = values[np.append(True, values[1:] != values[:-1])]
     return sorted_values

@@ -77,6 +77,7 @@ def to_chrome_json(
                 if key not in heads:
                     name, category, args = track.describe(key)
                     head = {"ph": "X", "pid": process, "tid": thread, "name": name, "cat": category, "args": args}
+                    # The closing brace is cut off, so that the times can follow.
                     heads[key] = json.dumps(head)[:-1]
                 writer.event(f'{heads[key]}, "ts": {at:.4f}, "dur": {dur:.4f}}}')
         for counter in counter_tracks(excerpt.shown, window):

@@ -68,6 +68,7 @@ class ComparedRun:
         """The last run of ``trace``. Raises ``TraceError`` if nothing was executed."""
         if not trace.columns("instances")["instance"].size:
             raise TraceError(f"{name}: nothing was executed, there is no run to compare")
+        # Earlier runs have start-up effects, so the last run counts.
         rows = run_instances(trace)[1]
         operations = trace.operations_by_ipu(rows)
         same_op = _same_op(trace.columns("ops")["name"].tolist())
@@ -252,6 +253,7 @@ def _models_differ(first_run: ComparedRun, other_run: ComparedRun) -> list[str]:
     """The difference of models in words, if less than half of the executed ops have one of the same type in the other
     run."""
     first_types, other_types = (_op_types(run) for run in (first_run, other_run))
+    # An intersection of counters takes the smaller count of each type.
     common, most = (first_types & other_types).total(), max(first_types.total(), other_types.total())
     if common >= _SAME_PROGRAM * most:
         return []
@@ -262,6 +264,7 @@ def _models_differ(first_run: ComparedRun, other_run: ComparedRun) -> list[str]:
 
 
 def _op_types(run: ComparedRun) -> Counter[str]:
+    # The table has a row for each IPU, and an op counts once.
     ops = run.operations[run.operations["type"] != ""].drop_duplicates("op")
     return Counter(ops["type"].tolist())
 
@@ -313,9 +316,11 @@ def _where(first_run: ComparedRun, other_run: ComparedRun, part: str, sign: floa
     changes = {op: other_seconds.get(op, 0.0) - first_seconds.get(op, 0.0) for op in {**first_seconds, **other_seconds}}
     if not changes:
         return ""
+    # Names are sorted first, so that a tie does not depend on the order of the ops.
     op = max(sorted(changes), key=lambda name: sign * changes[name])
     if sign * changes[op] <= 0:
         return ""
+    # An op of both runs is shown with its number in the other run.
     names = {key: name for run in (first_run, other_run) for name, key in run.same_op.items()}
     name = names.get(op, op)
     return f"while another IPU is at {name}" if part.startswith("waiting: ") else f"in {name}"
@@ -332,6 +337,7 @@ def _by_op(run: ComparedRun, part: str) -> dict[str, float]:
         of_ipu = table[(table["ipu"] == time.ipu) & (table["replica"] == time.replica) & (table["blamed_op"] != "")]
         cycles_by_op = of_ipu.groupby("blamed_op")[part.removeprefix("waiting: ")].sum()
     else:
+        # Waiting has an owner and is counted above, so its kinds do not count here.
         kinds = [kind for kind in KINDS if PART_OF_KIND[kind] == part and kind not in WAITING_KINDS]
         of_ipu = run.operations[(run.operations["ipu"] == time.ipu) & (run.operations["type"] != "")]
         cycles_by_op = of_ipu.set_index("op")[kinds].sum(axis=1).groupby(level=0).sum()

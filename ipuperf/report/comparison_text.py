@@ -65,6 +65,7 @@ def _head(comparison: Comparison) -> str:
 
 def _row(comparison: Comparison, row: dict[Any, Any]) -> str:
     text = f"{label(row['group'], row['key'])} ({row['unit']})"
+    # The end of a long name tells figures apart. Its begin is the scopes that many share.
     if len(text) > _LABEL - 1:
         text = "..." + text[-(_LABEL - 4) :]
     values = "".join(f"{number(row[run.name]):>{_WIDTH}}" for run in comparison.runs)
@@ -93,6 +94,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         ],
         "notes": list(comparison.notes),
         "sentences": comparison.sentences(),
+        # JSON has no infinity.
         "growth": {name: share if math.isfinite(share) else None for name, share in comparison.growth.items()},
         "figures": _figures(comparison.table, names),
     }

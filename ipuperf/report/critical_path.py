@@ -64,6 +64,7 @@ def critical_path(trace: Trace, run: int | None = None, known_waits: Waits | Non
     time = end
     while time > begin:
         ipu_waits = waits_of[present_ipu] if present_ipu in waits_of else np.empty(0, dtype=np.int64)
+        # The last wait that begins before this time.
         place = int(np.searchsorted(known_waits.start[ipu_waits], time, side="left")) - 1
         wait = ipu_waits[place] if place >= 0 else -1
         # Before its first wait the IPU has worked since the begin of the run.
@@ -74,6 +75,7 @@ def critical_path(trace: Trace, run: int | None = None, known_waits: Waits | Non
             pieces.append((*present_ipu, int(known_waits.end[wait]), time, False))
             time = int(known_waits.end[wait])
         blamed = (replica_of.get(int(known_waits.blamed[wait]), present_ipu[0]), int(known_waits.blamed[wait]))
+        # A wait that no IPU is blamed for (below 0) is a sync as a whole.
         worked_until = (
             max(_last_work(known_waits, waits_of, blamed, time), int(known_waits.start[wait])) if blamed[1] >= 0 else -1
         )
@@ -81,6 +83,7 @@ def critical_path(trace: Trace, run: int | None = None, known_waits: Waits | Non
             worked_until = worked_until if worked_until > known_waits.start[wait] else int(known_waits.start[wait])
             pieces.append((*present_ipu, worked_until, time, True))
             time = worked_until
+        # If the blamed IPU did nothing during the wait, the path stays here and goes on before the wait.
         if blamed[1] >= 0 and worked_until > known_waits.start[wait]:
             present_ipu = blamed
     columns = list(zip(*pieces[::-1], strict=True)) if pieces else [()] * 5
@@ -126,6 +129,7 @@ def path_stretches(trace: Trace, path: CriticalPath) -> pd.DataFrame:
     ):
         line = lines[replica, ipu]
         low, high = np.searchsorted(line.edges, [start, end])
+        # The stretch that holds the start begins one edge earlier, unless an edge lies exactly there.
         low = max(int(low) - (line.edges[min(int(low), len(line.edges) - 1)] > start), 0)
         at = np.full(int(high) - low, len(kinds)) if synced else line.step[low : int(high)]
         place = places[at]

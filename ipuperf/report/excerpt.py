@@ -71,6 +71,7 @@ class Excerpt:
         # One replica of each class has fewer slices, so that a longer window can be shown.
         alone, replicas = trace.of_each_class(), trace.replicas
         window = fitting_window(alone, cut)
+        # No replica stands for another one, so the whole trace serves as it is.
         if max(replicas.values(), default=1) == 1:
             return cls(trace, window, _followed(trace, window))
         return cls(trace, window, _followed(alone, window), replicas)

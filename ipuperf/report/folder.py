@@ -136,6 +136,7 @@ VIEWS: tuple[View, ...] = (
 def _index(trace: Trace, views: Sequence[View]) -> str:
     state = "**The program does not fit in memory.**\n\n" if trace.meta["oom"] else ""
     rows = "\n".join(f"| [{view.name}]({view.name}) | {view.holds}{view.remark(trace)} |" for view in views)
+    # A view that is of no use for a trace is not missing.
     missing = [view.name for view in VIEWS if not view.there(trace)]
     left_out = f"\n\nNot written, the trace has no data for it: {', '.join(missing)}." if missing else ""
     title = f"# Report of a simulated program on {in_markdown(trace.meta['machine'])}"

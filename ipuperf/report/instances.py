@@ -57,6 +57,7 @@ def instance_work(trace: Trace) -> InstanceWork:
     does = works & (cycles > 0)
     np.minimum.at(first_begin, place[does], steps["rel_start"][does].astype(np.int64))
     np.maximum.at(last_end, place[does], template.reach[does])
+    # If an instance does no work, both become 0.
     first_begin = np.minimum(first_begin, last_end)
     best = np.where(spent.max(axis=1) > 0, spent.argmax(axis=1), PHASES.index("other"))
     segment_index = template.place(instances["segment"])

@@ -81,6 +81,7 @@ def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
         start, dur = transfers["start"][rows], transfers["dur"][rows]
         rate = 100.0 * transfers["bytes"][rows] / trace.seconds(dur) / peak
         time, change = np.concatenate([start, start + dur]), np.concatenate([rate, -rate])
+        # At equal times the order does not matter, because only the last sum of a time counts.
         order = np.argsort(time, kind="stable")
         # Rates that end leave rounding errors in the sum; values that small count as 0.
         level = np.cumsum(change[order])

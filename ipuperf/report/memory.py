@@ -52,6 +52,7 @@ def _curve(trace: Trace, ipu: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     step, always, not_always = _thin(liveness["step"][rows], always, not_always)
     if len(step) == 0:
         return step, always, not_always
+    # A value of a step curve is drawn up to the next point, so the last one needs an end.
     return (
         np.append(step, liveness["step"][rows[-1]] + 1),
         np.append(always, always[-1]),
@@ -81,6 +82,7 @@ def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> int:
     axes.fill_between(step, base, base + not_always, step="post", color=COMPARE_NOT_ALWAYS[0], alpha=0.25, linewidth=0)
     axes.step(step, base + not_always, where="post", color=COMPARE_NOT_ALWAYS[0], linewidth=1.0, label=label)
     top = int(np.argmax(base + not_always))
+    # A point of a thinned curve is the largest of several steps and belongs to no single program.
     program = _program_at(trace, ipu, int(step[top])) if len(always) <= MAX_POINTS else ""
     limit = int(trace.meta["bytes_per_tile"]) * int(trace.meta["tiles_per_ipu"]) / _MB
     axes.plot(step[top], (base + not_always)[top], "v", color=LIMIT_COLOUR, markersize=5, clip_on=False)
@@ -89,6 +91,7 @@ def _draw_one(axes: Axes, trace: Trace, ipu: int, always_live: bool) -> int:
     named = f" ({program})" if program else ""
     text = f"IPU {ipu}: {peak} at step {step[top]:,}{named}; its tiles have {limit:,.4g} MB"
     axes.set_title(text, fontsize=9, loc="left")
+    # Without live bytes the axis still needs an extent.
     axes.set_ylim(0, float((base + not_always).max()) * 1.12 or 1.0)
     return int(step[-1])
 
@@ -157,6 +160,7 @@ def liveness_figure(traces: Trace | Mapping[str, Trace], always_live: bool = Tru
     panels[-1].set_xlabel("program step")
     left_out = f", the {len(shown)} fullest of {len(ipus)} IPUs" if len(shown) < len(ipus) and ipu is None else ""
     figure.suptitle(f"Liveness by program step{left_out}", fontsize=10)
+    # All panels have the same labels, so one legend serves them all.
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     return figure
@@ -192,6 +196,7 @@ def _draw_tiles(axes: Axes, trace: Trace, ipu: int) -> list[str]:
         _bars(axes, edges, below, below + values, CATEGORY_COLOURS[name])
         below = below + values
     over = below > limit
+    # Bytes over the limit are drawn once more, in red on top of their categories.
     if over.any():
         _bars(axes, edges, np.where(over, limit, 0), np.where(over, below, 0), OVER_COLOUR)
     worst = int(np.argmax(below))
@@ -253,6 +258,7 @@ def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:
     if ipu is not None and ipu not in ipus:
         raise ValueError(f"tile memory: IPU {ipu} has no rows in table 'tile_memory', it has IPUs {ipus}")
     fullest = {number: float(_by_tile(trace, number)[1].sum(axis=0).max()) for number in ipus}
+    # The fullest IPUs are chosen first, and then shown in the order of their numbers.
     shown = [ipu] if ipu is not None else sorted(sorted(ipus, key=lambda n: (-fullest[n], n))[:MAX_IPUS])
     figure = Figure(figsize=(12.5, 1.4 + 2.1 * len(shown) + (1.2 if len(shown) == 1 else 0)), layout="constrained")
     panels: Any = figure.subplots(len(shown), 1, squeeze=False, sharex=True)[:, 0]
@@ -262,6 +268,7 @@ def tile_memory_figure(trace: Trace, ipu: int | None = None) -> Figure:
     panels[-1].set_xlabel("tile")
     left_out = f", the {len(shown)} fullest of {len(ipus)} IPUs" if len(shown) < len(ipus) and ipu is None else ""
     figure.suptitle(f"Tile memory by category{left_out}", fontsize=10)
+    # The legend is reversed to read like the stack, from the top down.
     handles = [
         Patch(color=CATEGORY_COLOURS[name], label=name) for name in reversed(CATEGORY_COLOURS) if name in present
     ]

@@ -63,10 +63,12 @@ class _Writer:
         self._interned: dict[int, dict[str, int]] = {}
         self._groups: dict[str, int] = {}
         self._tracks = 0
+        # Packets refer to interned names only after one that says that they begin anew.
         self.packet(_SEQUENCE + _FIRST_FLAGS)
 
     def packet(self, body: bytes) -> None:
         """Append one TracePacket."""
+        # 0x0a is the tag of `Trace.packet`: field 1 with a length.
         packet = b"\x0a" + varint(len(body)) + body
         self._buffer.append(packet)
         self._size += len(packet)
@@ -82,6 +84,7 @@ class _Writer:
         """The number of a name in ``InternedData``. Fields: 1 category, 2 event, 3 annotation, 29 annotation string."""
         known = self._interned.setdefault(field, {})
         if name not in known:
+            # 0 stands for no name, so numbers begin with 1.
             known[name] = len(known) + 1
             entry = uint(1, known[name]) + text(2, name)
             self.packet(_SEQUENCE + _FLAGS + blob(12, blob(field, entry)))
@@ -124,6 +127,7 @@ class _Writer:
                 tail = tails[key] = event + b"".join(self.annotation(k, v) for k, v in args.items())
             arrows = [fixed64(_FLOW, number) for number in track.leaving.get(place, ())]
             arrows += [fixed64(_LAST_FLOW, number) for number in track.arriving.get(place, ())]
+            # 0x40 is the tag of `TracePacket.timestamp`: field 8, a varint.
             self.packet(b"\x40" + varint(begin_time) + _SEQUENCE + _FLAGS + blob(11, tail + b"".join(arrows)))
             self.packet(b"\x40" + varint(end_time) + tail_end)
 
@@ -158,6 +162,7 @@ def to_perfetto(
     Raises ``ValueError`` if a window holds more than :data:`MAX_SLICES` slices, or more than ``max_slices`` if that is
     given; also for a window outside of the trace, an unknown unit or a time before 0.
     """
+    # This call is for its checks alone, before a file is made.
     timestamps(np.empty(0, dtype=np.int64), trace.meta["clock_hz"], unit)
     excerpt = Excerpt.of(trace, window, max_slices, MAX_SLICES, excerpts.MAX_SLICES)
     window = excerpt.window

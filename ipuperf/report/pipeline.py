@@ -92,6 +92,7 @@ class _Row:
     def runs(self, part: str) -> list[Window]:
         """Uninterrupted stretches of a part; for ``bwd`` whole backward passes."""
         same = self.backward if part == "bwd" else self.part == _CODE[part]
+        # False on both sides gives every stretch a begin and an end.
         edge = np.diff(np.concatenate([[False], same, [False]]).astype(np.int8))
         firsts, lasts = np.flatnonzero(edge == 1), np.flatnonzero(edge == -1) - 1
         return [(int(self.start[a]), int(self.end[b])) for a, b in zip(firsts, lasts, strict=True)]
@@ -103,6 +104,7 @@ def _steps(trace: Trace) -> np.ndarray:
     part = {int(op): _CODE[phase] for op, phase in zip(ops["op_id"], ops["phase"], strict=True)}
     codes = np.array([part.get(int(op), _CODE["other"]) for op in steps["op_id"]], dtype=np.int64)
     kind = steps["kind"]
+    # These come after the phases and overrule them: an op's waits and transfers have parts of their own.
     codes[np.isin(kind, list(WAITING_KINDS))] = _CODE["waiting"]
     codes[kind == "link"] = _CODE["link"]
     codes[[name.startswith(("host_", "remote_")) for name in kind]] = _CODE["io"]
@@ -116,6 +118,7 @@ def _rows(trace: Trace, replica: int, window: Window | None = None) -> list[_Row
     """
     instances, steps = trace.columns("instances"), trace.columns("steps")
     codes = _steps(trace)
+    # The lane is part of the label, so that a loop over several lanes is not merged.
     label = codes * (1 + int(steps["lane"].max(initial=0))) + steps["lane"]
     ipu_rows = []
     of_replica = instances["replica"] == replica
@@ -125,6 +128,7 @@ def _rows(trace: Trace, replica: int, window: Window | None = None) -> list[_Row
         raise ValueError(f"replica {replica}: nothing of it was executed; the trace has replicas {known}")
     for ipu in np.unique(instances["ipu"][of_replica]).tolist():
         expanded = merged_slices(trace, label, near[(of_replica & (instances["ipu"] == ipu))[near]])
+        # Steps without duration would interrupt the stretches around them.
         expanded = expanded.take((expanded.dur > 0) & (steps["lane"][expanded.step] == 0))
         expanded = expanded.take(np.argsort(expanded.start, kind="stable"))
         part = codes[expanded.step]
@@ -144,6 +148,7 @@ def _recomputed(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     shared = forward & (previous_other >= 0) & (part[previous_other] == _CODE["recompute"])
     parts = np.where(shared, _CODE["recompute"], part)
     again = parts == _CODE["recompute"]
+    # Stretches inside and outside of recomputation alternate, and `run` numbers them.
     run = np.cumsum(np.diff(again, prepend=False))
     shares_op = np.bincount(run, weights=shared) > 0
     return parts, (parts == _CODE["bwd"]) | (again & ~shares_op[run])
@@ -163,6 +168,7 @@ def _windows(trace: Trace, rows: list[_Row]) -> list[Window]:
     for row in rows:
         working = np.isin(row.part, work)
         update, end = row.part[working] == _CODE["update"], row.end[working]
+        # Waits were left out before, so an update that is interrupted by waiting is still one.
         last_updates = update & np.append(~update[1:], True) if len(update) else update
         if last_updates.any():
             ends.append(end[last_updates].tolist())
@@ -374,6 +380,7 @@ def pipeline_timeline_figure(trace: Trace, window: Window | None = None, replica
     figure = Figure(figsize=(13, 1.5 + 0.5 * len(rows)), layout="constrained")
     axes: Any = figure.add_subplot()
     axes.imshow(image, extent=(0, length / unit, len(image), 0), aspect="auto", interpolation="nearest")
+    # The room above the first bar is for numbers that do not fit into it.
     axes.set_ylim(len(image), -_GAP // 2)
     framed = _labels(axes, rows, window, unit)
     axes.set_yticks([(_BAR + _GAP) * (n + 0.5) for n in range(len(rows))], [f"IPU {row.ipu}" for row in rows])

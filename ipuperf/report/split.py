@@ -38,6 +38,7 @@ def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float]
     parts = {name: breakdown(trace) for name, trace in traces.items()}
     totals = {name: sum(values.values()) for name, values in parts.items()}
     top = max([*totals.values(), *(measured or {}).values()])
+    # All bars have the unit of the longest one.
     scale, unit = next(((factor, unit_name) for factor, unit_name in _UNITS if top >= factor), _UNITS[-1])
     figure = Figure(figsize=(11, 1.7 + 0.55 * len(traces)), layout="constrained")
     axes: Any = figure.add_subplot()
@@ -62,6 +63,7 @@ def time_split_figure(traces: Mapping[str, Trace], measured: Mapping[str, float]
         text += f" (measured {measured[name] / scale:.4g})" if measured and name in measured else ""
         axes.annotate(text, (ends[row], row), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8)
     axes.set_yticks(y, list(traces))
+    # The axis is turned over, so that the first trace is at the top.
     axes.set_ylim(len(traces) - 0.45, -0.55)
     axes.set_xlim(0, float(ends.max()) * 1.22 or 1.0)
     axes.set_xlabel(f"time of one run ({unit}), critical IPU")

@@ -42,6 +42,7 @@ def _move(source: Path, target: Path) -> None:
     if not target.exists():
         source.rename(target)
         return
+    # An existing folder cannot be replaced as a whole, as it may hold other files.
     for file in source.iterdir():
         os.replace(file, target / file.name)
 
@@ -60,6 +61,7 @@ def folder_kept(folder: Path | None) -> Iterator[None]:
         return
     with ExitStack() as clean_up:
         try:
+            # From the outermost folder inwards, so that each one has its parent.
             for missing_folder in [*reversed(folder.parents), folder]:
                 if not missing_folder.is_dir():
                     missing_folder.mkdir()

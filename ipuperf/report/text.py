@@ -78,6 +78,7 @@ def _graph(trace: Trace) -> list[str]:
             "Number of operations", f"{len(trace.columns('ops')['op_id']):,} in all graphs, {executed:,} with a cost"
         ),
         _line("Number of compute sets", f"{int((programs['type'] == 'OnTileExecute').sum()):,}"),
+        # A variable has a row for each range of tiles, so rows are no variables.
         _line("Number of variables", f"{len(set(trace.columns('variables')['var_id'].tolist())):,}"),
         _line("Number of programs", f"{len(programs['type']):,}"),
         *(_line(kind, f"{count:,}", 4) for kind, count in kinds),

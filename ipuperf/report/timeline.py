@@ -109,6 +109,7 @@ def _kind_codes(trace: Trace) -> np.ndarray:
 def _work_strip(trace: Trace, rows: _Rows, window: Window) -> np.ndarray:
     """Fractions by phase of ops on the compute tiles, of shape (IPUs, phases + 1, width). The last one is waiting."""
     phase = step_phases(trace)
+    # Steps without an op, such as syncs of the program itself, count as other work.
     phase = np.where(phase < 0, PHASES.index("other"), phase)
     phase = np.where(trace.columns("steps")["lane"] == 0, phase, -1)
     return _covered(trace, rows, window, phase, len(WORK))
@@ -125,6 +126,7 @@ def _covered(trace: Trace, rows: _Rows, window: Window, code: np.ndarray, codes:
         rows_drawn: np.ndarray = rows.of_instance[instance] * codes + code[step]
         return rows_drawn
 
+    # Steps in loops are drawn from the counts of their trips. Only the others are expanded.
     drawn, plain = np.flatnonzero(rows.of_instance >= 0), (trace.template.loop < 0) & (code >= 0)
     pieces: Iterator[Slices]
     if slice_count(trace, window) > MOST_EXPANDED:
@@ -147,6 +149,7 @@ def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarra
 
     Each code is spread evenly over its instance. ``base`` is the raster row of code 0 for each row of ``instances``.
     """
+    # Pixels per cycle.
     pixels = raster.width / (raster.window[1] - raster.window[0])
     instances, steps, template = trace.columns("instances"), trace.columns("steps"), trace.template
     narrow = drawn[instances["dur"][drawn] * pixels < 1]
@@ -157,6 +160,7 @@ def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarra
         template.place(instances["segment"][drawn_narrow]),
     )
     of_step = template.place(steps["segment"])
+    # All instances of a segment are alike, so cycles are summed once for each segment.
     for drawn_code in np.unique(code[code >= 0]).tolist():
         cycles = np.where(code == drawn_code, steps["dur"] * template.trips, 0)
         total = np.bincount(of_step, weights=cycles, minlength=len(template.segments))[place]
@@ -167,6 +171,7 @@ def _add_narrow(raster: Raster, trace: Trace, drawn: np.ndarray, code: np.ndarra
             dur[has_cycles],
             total[has_cycles] / dur[has_cycles],
         )
+    # Instances without duration or steps count as drawn, because there is nothing to draw.
     return np.setdiff1d(drawn, narrow, assume_unique=True)
 
 
@@ -183,6 +188,7 @@ def _add_loops(raster: Raster, trace: Trace, instance: np.ndarray, step: np.ndar
     row = np.repeat(np.arange(len(step)), high - low)
     pixel = np.arange(len(row)) - np.repeat(np.cumsum(high - low) - high, high - low)
     first_start = (start + steps["rel_start"][step])[row]
+    # Edges of pixels may lie between two cycles, which `spent` allows.
     cycles_spent = [
         spent(trace.loops, steps["dur"][step][row], template.loop[step][row], begin + edge / pixels - first_start)
         for edge in (pixel, pixel + 1)
@@ -269,6 +275,7 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     figure = Figure(figsize=(13, height), layout="constrained")
     axes: Any = figure.add_subplot()
     per_us = 1e6 / trace.meta["clock_hz"]
+    # The last two are exchanged, so that the first row of the image is at the top.
     extent = (window[0] * per_us, window[1] * per_us, len(image), 0)
     axes.imshow(image, extent=extent, aspect="auto", interpolation="nearest")
     middle = (row_height - heights.gap) / 2

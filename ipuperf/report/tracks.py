@@ -123,6 +123,7 @@ def _step_describer(trace: Trace) -> Callable[[int], Description]:
             args["active_tiles"] = int(steps["active_tiles"][row])
             if steps["dur"][row]:
                 args["tile_balance"] = float(steps["dur_mean"][row]) / int(steps["dur"][row])
+        # A reader looks for the op of a compute step. Other steps are named by their kind.
         return (op if kind == "compute" and op else kind), kind, args
 
     return describe
@@ -211,6 +212,7 @@ def _with_arrows(trace: Trace, track: SliceTrack, ipu: int, known: Sequence[Arro
     arriving: dict[int, list[int]] = {}
     for number, arrow in enumerate(known):
         if arrow.source == ipu:
+            # The last link step that begins no later than the copy, if it has not ended by then.
             place = int(np.searchsorted(track.start[link], arrow.start, side="right")) - 1
             if place >= 0 and arrow.start < track.start[link[place]] + track.dur[link[place]]:
                 leaving.setdefault(int(link[place]), []).append(number + 1)
@@ -228,6 +230,7 @@ def _lane_tracks(trace: Trace, group: str, rows: np.ndarray, window: Window | No
     for lane in np.unique(lanes).tolist():
         part = expanded.take(np.flatnonzero(lanes == lane))
         name = LANES.get(lane, f"lane {lane}")
+        # At equal starts, slices without length come first. Otherwise they would seem to overlap.
         part = part.take(np.lexsort((part.dur, part.start)))
         # Slices of a track must not overlap. Those that do are distributed over several tracks.
         if (part.start[1:] < (part.start + part.dur)[:-1]).any():
@@ -245,16 +248,19 @@ def slice_tracks(trace: Trace, window: Window | None = None) -> Iterator[SliceTr
     """
     instances, work = trace.columns("instances"), instance_work(trace)
     describe_instance = _instance_describer(trace, work)
+    # Both follow from whole runs, so they are worked out once for all IPUs.
     known, waiting = arrows(trace, window), run_waits(trace, window)
     pairs = np.unique(np.stack([instances["replica"], instances["ipu"]], axis=1), axis=0)
     for replica, ipu in pairs.tolist():
         group = ipu_group(trace, replica, ipu)
         rows = np.flatnonzero((instances["replica"] == replica) & (instances["ipu"] == ipu))
         near = rows[_touching(instances["start"][rows], instances["dur"][rows], window)]
+        # Instances that only wait have no work to show.
         working = rows[work.dur[rows] > 0]
         working = working[_touching(work.start[working], work.dur[working], window)]
         yield from _packed(group, "micro-batches", work.start[working], work.dur[working], working, describe_instance)
         for lane, track in _lane_tracks(trace, group, rows, window):
+            # Copies between IPUs leave from the compute tiles, so only lane 0 has arrows.
             yield track if lane else _with_arrows(trace, track, ipu, known)
         yield from _waiting(group, waiting, replica, ipu, window)
         yield from _loops(group, trace, near, window)

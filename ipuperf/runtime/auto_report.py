@@ -63,6 +63,7 @@ def write_auto_report(executable: Executable) -> Path | None:
     # Imported here: most runs write no such report.
     from ipuperf.report import write_report
 
+    # Reports are counted by absolute folders, because a program may change its working directory.
     base = (directory / executable.report_name).absolute()
     number = _written.get(base, 0)
     # A name may hold anything; a folder's name should not.
@@ -87,6 +88,7 @@ def _options() -> dict[str, str]:
         raise EngineOptionsError(
             f'{VARIABLE}: {text!r}: expected a JSON object of strings, numbers and truths, {{"autoReport.all": true}}'
         )
+    # Options are texts, as in Poplar, so true becomes 'true'.
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
 
 

@@ -129,6 +129,7 @@ class _TimeModule(ModuleType):
             setattr(self, name, getattr(clock, name))
 
     def __getattr__(self, name: str) -> Any:
+        # Python asks here only for names that this module does not hold itself.
         return getattr(real_time, name)
 
     def __dir__(self) -> list[str]:

@@ -164,6 +164,7 @@ class Executable:
         self.machine: Machine = choose_machine(
             requested_machine, ir.replication_factor, ipus_per_replica(ir), candidates
         )
+        # Sessions that have run are saved before another begins (:mod:`.reports`).
         keep_finished(self.settings)
         self.settings.executables.append(self)
 
@@ -196,6 +197,7 @@ class Executable:
         executable = copy(self)
         executable.lowering, executable.host = lowering or self.lowering, host or self.host
         executable.options = options or self.options
+        # Cached results follow from the old options, so the copy starts without them.
         for name, attribute in vars(Executable).items():
             if isinstance(attribute, cached_property):
                 executable.__dict__.pop(name, None)

@@ -148,6 +148,7 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     # Names that are installed already keep their modules.
     new = {name: target for name, target in targets.items() if known.get(name) != target}
     for name in new:
+        # Known names are ours already. Stand-ins in front of and beside a package need the real one.
         real = None if name in known or name in _IN_FRONT or name in _BESIDE else _real_package(name)
         if real is not None and not force:
             raise InstallError(
@@ -162,6 +163,7 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
         sys.meta_path.insert(0, finder)
         # Last in the list: a program's own module takes precedence over a stand-in.
         sys.meta_path.append(_LastFinder())
+    # Modules that were imported under these names before would hide ours.
     taken_out = _take_out(_modules_of(new))
     finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
     finder.targets.update(new)

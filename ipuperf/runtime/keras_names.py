@@ -36,6 +36,7 @@ _later: dict[ModuleType, dict[str, Any]] = {}  # the later classes of modules th
 def source_module(fullname: str) -> str | None:
     """Return today's name of a module of Keras 2.6 (``keras.engine.input_spec``, ``tf_keras.engine...``), or None."""
     package, dot, below = fullname.partition(".")
+    # Names below `src` are those of today.
     if not dot or package not in _PACKAGES or below.startswith("src"):
         return None
     for old, new in _MOVED.items():
@@ -127,5 +128,6 @@ def name_later() -> None:
 
 def _name(module: ModuleType) -> None:
     earlier = {name: value for name, value in vars(module.legacy).items() if isinstance(value, type)}
+    # A second call would take the earlier classes for the later ones.
     _later.setdefault(module, {name: vars(module)[name] for name in earlier})
     vars(module).update(earlier)

@@ -41,6 +41,7 @@ def simulating(name: str) -> Iterator[Callable[[int], object] | None]:
         leave=False,
         file=sys.stderr,
     ) as line:
+        # tqdm counts increments, while the simulation tells totals.
         yield lambda cycles: line.update(cycles - line.n)
 
 
@@ -65,6 +66,7 @@ class RunLine:
             from tqdm import tqdm
 
             self._line = tqdm(desc=self._name, unit=" runs", delay=SHOWN_AFTER, leave=False, file=sys.stderr)
+        # The update below draws the line, so this one need not.
         self._line.set_postfix_str(self._facts(seconds, samples, outputs), refresh=False)
         self._line.update()
 

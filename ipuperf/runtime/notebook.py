@@ -76,6 +76,7 @@ def plain_python(text: str, filename: str) -> str:
 def _not_python(text: str) -> int | None:
     """The line (from 1) at which ``text`` stops being Python; None: it is Python."""
     try:
+        # Warnings belong to the run of the cell, and not to this look at it.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(text)
@@ -90,6 +91,7 @@ def _need_ipython(lines: list[str], number: int, filename: str) -> None:
     try:
         import IPython.core.inputtransformer2  # noqa: F401
     except ImportError:
+        # A cell that is not complete fails behind its last line.
         line = lines[min(number, len(lines)) - 1].strip()
         raise ScriptError(
             f"{filename} line {number}: {line!r} is not Python; cells with magics or shell lines need IPython, "
@@ -148,6 +150,7 @@ def _instead(statement: str, number: int, filename: str) -> str:
     """What stands for one of IPython's statements, indented as it is."""
     command = statement.strip()
     indent = statement[: len(statement) - len(statement.lstrip())]
+    # These characters make IPython turn the rest of the line into a call.
     if command[0] in "/,;":
         raise ScriptError(f"{filename} line {number + 1}: {command!r}: write the call in plain Python")
     timed = _TIMED.match(command)

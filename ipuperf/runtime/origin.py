@@ -79,6 +79,7 @@ def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str) 
     if Path(machine).is_file():
         # A later run may start in another folder.
         machine = str(Path(machine).absolute())
+    # In order of their names, equal environments give equal files.
     environment = {name: value for name, value in sorted(os.environ.items()) if name.startswith(_SURROUNDINGS)}
     return Origin(
         str(script.absolute()),

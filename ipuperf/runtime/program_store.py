@@ -49,6 +49,7 @@ def digest_of_sources(folders: Sequence[Path]) -> str:
     """
     digest = hashlib.sha256()
     for folder in folders:
+        # File systems list files in different orders, and the digest depends on the order.
         for path in sorted(folder.rglob("*")):
             if path.suffix in (".py", ".toml"):
                 digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())

@@ -57,6 +57,7 @@ def executable_of(
         printed = surroundings.enter_context(redirect_stderr(StringIO()))
         surroundings.enter_context(redirect_stdout(StringIO()))
         script_result = run_script(script, arguments, clock=clock)
+    # Being stopped ends the program with an exit code too, which says nothing.
     if script_result.exit_code and not isinstance(script_result.error, _Reached):
         raise NotReachedError(f"{script} fails: {_last_words(script_result, printed.getvalue())}")
     if len(settings.executables) <= session:

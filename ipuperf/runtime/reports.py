@@ -52,6 +52,7 @@ class Journal:
     """
 
     def __init__(self, directory: Path, origin: Origin) -> None:
+        # Reports of two programs in one folder would replace each other.
         for report in _folders(directory):
             if _script(report) not in ("", origin.script):
                 script = _script(report)
@@ -80,6 +81,7 @@ class Journal:
         # The trace is cached by the executable, so identity tells whether it was written.
         if self._traces.get(name) is trace:
             return
+        # An interrupt between the two would mark a session as saved that has no folder.
         with uninterrupted():
             self._traces[name] = trace  # set first, so that sessions of other threads do not write it too
             try:
@@ -177,6 +179,7 @@ def recover(directory: Path, written: Callable[[Path], None] = lambda folder: No
     sessions = [session for journal in journals for session in _folders(journal)]
     for session in sessions:
         report = directory / session.name
+        # Remains of a killed writer show that a report may not be whole.
         if _rubbish(report) or not _is_older(session / ORIGIN, report / ORIGIN):
             _write(Trace.load(session / TRACE), report, read_origin(session), session / TRACE)
         written(report)

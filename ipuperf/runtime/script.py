@@ -89,6 +89,7 @@ def run_script(
     sources = _read_program(Path(path))
     simulated = clock if isinstance(clock, SimulatedClock) else SimulatedClock() if clock == "simulated" else None
     main = _main_module(Path(path))
+    # Python's sys.path[0] is the folder of the real file, with links resolved.
     folder = os.path.dirname(os.path.realpath(path))
     with ExitStack() as surroundings:
         surroundings.enter_context(_front_ends(FRONT_ENDS if names is None else names, force_install))
@@ -161,6 +162,7 @@ def _compile(source: Source) -> CodeType:
     if isinstance(source.text, str):  # a cell is not a file: give tracebacks its lines
         lines = [f"{line}\n" for line in source.text.split("\n")]
         linecache.cache[source.filename] = (len(source.text), None, lines, source.filename)
+    # Otherwise `from __future__` imports of this module would hold in the program.
     return compile(source.text, source.filename, "exec", dont_inherit=True)
 
 
@@ -216,6 +218,7 @@ def _front_ends(names: Iterable[str] | Mapping[str, str], force: bool) -> Iterat
     from ipuperf.tools.datasets.torchvision_standin import install_standin, is_standin_installed, uninstall_standin
 
     front_end_names = names if isinstance(names, Mapping) else tuple(names)
+    # What was installed before the program stays installed after it.
     names_before = installed_names()
     standin_before = is_standin_installed()
     install(front_end_names, force=force)
@@ -244,6 +247,7 @@ def _process_state(argv: list[str], folder: str, main: ModuleType) -> Iterator[N
         yield
     finally:
         sys.argv = kept_argv
+        # The list is changed in place, because others may hold it.
         sys.path[:] = kept_path
         sys.excepthook = kept_hook
         if kept_main is None:
@@ -282,6 +286,7 @@ def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str) -> Iterator
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
+        # A relative import means a module of a package, whatever its name.
         if name == "time" and level == 0 and globals is not None:
             file = globals.get("__file__")
             if globals is main.__dict__ or (isinstance(file, str) and _is_users(file, folder)):

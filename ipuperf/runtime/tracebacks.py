@@ -103,6 +103,7 @@ def _file_of(frame: TracebackType) -> str:
 @functools.lru_cache(maxsize=4096)
 def _is_library(file: str) -> bool:
     path = Path(file)
+    # Names such as `<frozen importlib._bootstrap>` are no files.
     installed = path.name.startswith("<") or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
     return installed or any(is_below(file, root) for root in library_folders())
 

@@ -105,6 +105,7 @@ def ring_rounds(rings: Sequence[Ring], part: Fraction, reduces: bool, method: st
     if method == RING_PAIR:
         return (CollectiveRound(both_ways, part / (2 * size), added * part / size, size - 1),)
     chunk = part / size
+    # One chunk arrives from either side, so a member adds two.
     rounds = [CollectiveRound(both_ways, chunk, 2 * added * chunk, (size - 1) // 2)]
     if size % 2 == 0:
         rounds.append(CollectiveRound(tuple(clockwise), chunk, added * chunk, 1))
@@ -134,6 +135,7 @@ def dimensions(topology: Topology, members: Ring) -> list[list[Ring]]:
         place = topology.place_in_rack(ipu)
         places[place % 2, place // 2, topology.rack(ipu)] = ipu
     axes = [sorted({place[axis] for place in places}) for axis in range(3)]
+    # With a single dimension the plain rings do the same.
     if len(members) != len(axes[0]) * len(axes[1]) * len(axes[2]) or sum(len(axis) > 1 for axis in axes) < 2:
         return []
     rings_by_axis = []
@@ -241,6 +243,7 @@ class Planner:
             counts = Counter(link.resource for route in routes for link in route)
             rates = {link.resource: link.bandwidth_bytes_per_s for route in routes for link in route}
             latency = max(sum(link.latency_cycles for link in route) for route in routes)
+            # Links with as many sends and the same bandwidth are equally slow, so a set of pairs is enough.
             self._route_costs[sends] = (latency, {(number, rates[name]) for name, number in counts.items()})
         return self._route_costs[sends]
 
@@ -250,6 +253,7 @@ class Planner:
         ring = self.topology.ring(members)
         plans = []
         for method in (RING_PAIR, MEET_IN_MIDDLE):
+            # Hierarchical and broadcast fall back to a ring where they do not apply.
             if step.method in ("auto", method, HIERARCHICAL, BROADCAST):
                 halves = [ring_rounds([ring], Fraction(1), reduces, method) for reduces in _halves(step.kind)]
                 plans.append(CollectivePlan(method, tuple(planned_round for half in halves for planned_round in half)))

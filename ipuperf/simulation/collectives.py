@@ -236,6 +236,7 @@ class CollectiveRun:
         self._open_transfers = {}
         self._end, self._ends, self._moved = -1, {}, []
         self._busy_members = len(self._ipus)
+        # Asked before the sends start, as the network is not idle afterwards.
         self._undisturbed = self._quiet_until()
         owner = (1, *self._key)
         for bundle in present_round.bundles:
@@ -268,6 +269,7 @@ class CollectiveRun:
             self._ends.update(dict.fromkeys(ipus, self._events.now))
         self._busy_members -= len(ipus)
         self._alike = self._alike and self._present_round.even and len(ipus) == len(self._ipus)
+        # No sync follows the last round, so each member leaves as soon as it has finished.
         if self._round + 1 == len(self._rounds):
             self._events.after(self._present_round.reduce, lambda: self._leave(ipus))
         elif not self._busy_members:
@@ -302,6 +304,7 @@ class CollectiveRun:
         equal_rounds = self._present_round.last - self._round
         if self._round + equal_rounds + 1 == len(self._rounds):
             equal_rounds -= 1
+        # The rounds must be over before the next event: in its instant they could share links with it.
         until, period = self._quiet_until(), time - previous.start
         return max(0, min(equal_rounds, (until - 1 - time) // period)) if period else 0
 
@@ -315,6 +318,7 @@ class CollectiveRun:
             moved = [(previous.start + latency, end, flights) for latency, end, flights in self._moved]
             self._network.record(moved, (1, *self._key), chunk, self._label, rounds, period)
         self._round += rounds
+        # As if the last of these rounds had just passed.
         self._start, self._end = previous.start + added_cycles, previous.end + added_cycles
         self._ends = {member: end + added_cycles for member, end in previous.ends.items()}
         self._undisturbed = 0
@@ -353,4 +357,5 @@ class CollectiveRun:
 
 def _relative_to(start: int, end: int, ends: dict[int, int], time: int) -> tuple[object, ...]:
     """The times of a round relative to ``time``."""
+    # An end is never after ``time``, so 1 can stand for none.
     return (start - time, end - time if end >= 0 else 1, *((ipu, ends[ipu] - time) for ipu in sorted(ends)))

@@ -98,6 +98,7 @@ class EventLoop(simpy.Environment):
             while ready:
                 ready.popleft()()
             later = network or host
+            # An event of SimPy's own in this instant comes before the later stages.
             if not later or (queue and queue[0][0] == self.now):
                 return
             later.popleft()()

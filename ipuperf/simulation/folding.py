@@ -105,6 +105,7 @@ class Folder:
                 present = self._snapshot(time)
                 break
         self._seen[state] = [*self._seen.get(state, ()), present][-_SAME:]
+        # States that come again stay; the one that was seen least recently is dropped.
         self._seen.move_to_end(state)
         if len(self._seen) > _KEPT:
             self._seen.popitem(last=False)
@@ -133,6 +134,7 @@ class Folder:
             if progress is None:
                 return False
             steps.append(progress)
+        # If no loop moved on, nothing would limit or count the copies.
         if not any(trips for _, trips in steps):
             return False
         same_waits = all(
@@ -152,6 +154,7 @@ class Folder:
         for process, (level, trips) in zip(self._processes, advance, strict=True):
             if trips:
                 enter = process.instructions[process.loops.begins[level]]
+                # Trips count from 0, and the present one is not among those that are left.
                 rooms.append((enter.count - 1 - process.loops.trips[level]) // trips)  # type: ignore[union-attr]
         left = self._world.host.left()
         rooms += [left[key] // number for key, number in slices.items() if number]
@@ -192,6 +195,7 @@ class Folder:
         self._shift += count * period
         self._world.folded = self._shift
         self._world.require_countable(later.time)
+        # Folds may contain each other but must not overlap, so snapshots within this period go.
         for state, snapshots in list(self._seen.items()):
             self._seen[state] = [snapshot for snapshot in snapshots if snapshot.time <= earlier.time]
             if not self._seen[state]:
@@ -257,6 +261,7 @@ class Unfolding:
     def _around(self, number: int) -> int:
         """The first later fold whose period contains this fold, -1 for none."""
         begin, end = self._true[number]
+        # A fold includes its copies, so the outer period has to hold them too.
         end += self._folds[number].count * (end - begin)
         later_numbers = range(number + 1, len(self._folds))
         return next(
@@ -283,6 +288,7 @@ class Unfolding:
         loop = np.full(len(end), -1, dtype=np.int64)
         for number, (begin, fold_end) in enumerate(self._true):
             inside, end = self._applied(number, end, begin, fold_end)
+            # The earliest fold that repeats a row is its innermost loop.
             loop = np.where(inside & (loop < 0), len(self._folds) - 1 - number, loop)
         return end, loop
 

@@ -109,4 +109,5 @@ class Gathering(Generic[K]):
 
 def last_arrival(guests: Sequence[Guest | MeetingPlace]) -> int:
     """The time at which the last guest arrives, which is now or later."""
+    # The clock of a party that waits is behind the event loop, so the present counts too.
     return max(max([guest.party.clock for guest in guests]), guests[0].party.events.now)

@@ -90,6 +90,7 @@ class _Line:
         return (
             self.issued - self.done,
             tuple(self.issued - count for count in self.requested.values()),
+            # Work that nobody awaits is never granted, so the difference would grow for ever.
             tuple(
                 (self.done - self.granted[replica] if self.awaited else 0, *(ipu for ipu, _ in goers))
                 for replica, goers in self.waiting.items()
@@ -208,6 +209,7 @@ class HostServer:
         self._lines: dict[LineKey, _Line] = {}
         self._inbox: list[_Request] = []
         self._served: list[tuple[int, LineKey]] = []  # answers not given yet, as asked for
+        # Lines of inputs exist from the start, as the host prepares before anybody asks.
         for server in sorted(self._servers):
             for stream in sorted(totals):
                 self._line(LineKey(server, stream, PREPARE))
@@ -320,6 +322,7 @@ class HostServer:
     # -- the server --------------------------------------------------------------------------------------------------
 
     def _put(self, request: _Request) -> None:
+        # The first request of an instant has all of them settled together, in the stage of the host.
         if not self._inbox:
             self._events.after(0, self._settle, HOST)
         self._inbox.append(request)
@@ -343,11 +346,13 @@ class HostServer:
                 groups.setdefault((key.server, sync), []).extend([(number, key) for number in range(room)])
         for group in groups.values():
             self._serve(sorted(group))
+        # Slices that were prepared ahead may be used at once.
         for line, _ in syncs.values():
             line.grant()
 
     def _serve(self, slices: Sequence[tuple[int, LineKey]]) -> None:
         """Queue one host sync with these callbacks, the first slice of every stream first."""
+        # With prefetching nobody waits for an answer, so its latency is not charged.
         cost, answer = self._cycles.sync, 0 if self.prefetches else self._cycles.answer
         for _, key in slices:
             server, line = self._servers[key.server], self._lines[key]

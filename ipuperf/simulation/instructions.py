@@ -118,6 +118,7 @@ def lay_out(durations: Sequence[int], loops: Sequence[LocalLoop]) -> LoopTimes:
     opened: list[int] = []
     time, following = 0, 0
     for leaf, duration in enumerate(durations):
+        # Loops are listed outer ones first, so those that begin here open in that order.
         while following < len(loops) and loops[following].first == leaf:
             parents[following], begins[following] = opened[-1] if opened else -1, time
             opened.append(following)

@@ -123,6 +123,7 @@ class IpuProcess(Party):
                 if self.tiles is None:
                     clock = self.clock
                     add((instruction.number, clock, self.context if self.context >= 0 else self._count()))
+                    # Only folding looks at what was laid out ahead of the event loop.
                     if folds:
                         self.ahead.append((pc, clock, ()))
                     self.clock = clock + instruction.dur
@@ -138,6 +139,7 @@ class IpuProcess(Party):
             else:
                 self._enter(pc)
             pc += 1
+        # The process has finished only when the event loop has caught up with its last step.
         if not self._behind(pc):
             self.finish = self.events.now
 
@@ -206,6 +208,7 @@ class IpuProcess(Party):
         """Run the stretch with its single tiles, and record the durations that the clock shows."""
         assert self.tiles is not None
         tree, events = self._tree, self.events
+        # Single tiles live in the time of the event loop, so the IPU must not be ahead of it.
         yield from self.catch_up()
         for number in stretch.segments:
             segment, start, durations = tree.segments[number], events.now, []
@@ -219,6 +222,7 @@ class IpuProcess(Party):
                 yield from self.tiles.work(local_kind(step).tile_cycles(step, self.tiles.count))
                 durations.append(events.now - begin)
                 yield from self._further_trips(segment, opened, place + 1)
+            # The segment is that of the durations which the clock has shown.
             measured = tree.local_segment(segment.leaves, tuple(durations), segment.loops)
             context = self.context if self.context >= 0 else self._count()
             self._add_row((tree.stretch_of((measured,)).number, start, context))

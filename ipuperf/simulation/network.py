@@ -270,6 +270,7 @@ class Network:
             return
         # The rates end with the first flow; `_settle` works out those of the others.
         self._planned_end, self._sharing = -1, None
+        # The same flow objects start again and again, so the split of their list is often known.
         split = sharing.splits.get(self._flows[0])
         if split is None or split.flows != self._flows:
             split = sharing.splits.put(self._flows[0], self._new_split(sharing))

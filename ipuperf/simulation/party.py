@@ -151,6 +151,7 @@ class Party:
         self.parts = Parts(self)
         self.slices = SliceColumns()
         self.open_wait = ""
+        # Bound once, as every wait ends with these calls.
         self._soon, self._resume = world.events.soon, self.resume
         self._bundles: Cache[tuple[Way, int], SendBundle] = Cache(_BUNDLES_KEPT)
         self._flows: dict[int, NetworkFlow] = {}
@@ -254,6 +255,7 @@ class Party:
         """The sends of all replicas for which this party stands."""
         world, sends, alike = self.world, [], self.world.alike(self.replica)
         for replica in alike:
+            # The owner is the number that the party of that replica would have by itself.
             owner, ipu = replica * world.stride + self.number % world.stride, world.placement[replica][self.index]
             sends.append(Send((0, owner, number, 0, 0), way(ipu) if callable(way) else way, ipu))
         return world.network.templates.bundle(sends, alike)

@@ -106,6 +106,7 @@ class ExecutedRows:
         columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
         self._columns = _sorted(columns)
         self._used, first_places = np.unique(self._columns["segment"], return_index=True)
+        # In the order of their first appearance, by which the trace numbers them.
         self._used = self._used[np.argsort(first_places)]
 
     def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:
@@ -306,6 +307,7 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
     """Table ``programs``; ``ipus`` are the IPU numbers of the first replica, which stands for all."""
     parents, types, names, ops, places = zip(*rows, strict=True) if rows else ((),) * 5
     parent = whole_numbers(parents)
+    # The sort is stable, so the children of a program keep their sequence.
     by_parent = np.argsort(parent, kind="stable")
     order = np.empty_like(by_parent)
     order[by_parent] = np.arange(len(rows)) - np.searchsorted(parent[by_parent], parent[by_parent])
@@ -393,6 +395,7 @@ def host_rows(
             "dur": lengths,
             "repeat": repeat,
             "line": whole_numbers(line),
+            # Negative ranks put the runs before all work of the host.
             "order": whole_numbers([*range(-len(names), 0), *(ranks[key[:2]] for key in lines)]),
         },
         {"labels": (*names, *labels)},

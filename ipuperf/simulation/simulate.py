@@ -127,6 +127,7 @@ def _checked_tree(program: DeviceProgram, machine: Machine, fold: bool, fidelity
     check_placement(program, machine)
     tree = ProgramTree(program, fold=fold)
     check_steps(tree, machine)
+    # Where each execution is a row, the length of the trace is known beforehand.
     if not fold or fidelity == "tile":
         check_length(tree, program.replicas * sum(count_instances(instructions) for _, instructions in tree.lists()))
     return tree
@@ -203,6 +204,7 @@ def _build(
     chip, host = machine.chip, machine.host
     memory = machine.ipu_machine.streaming_memory
     events = EventLoop(seed)
+    # I/O tiles are a process of their own, but only where they have something to do.
     lanes = sum(bool(instructions) for instructions in tree.io_instructions) + len(program.ipus)
     # Replicas of one class must also be served alike, so the servers divide the classes further.
     servers = _servers(program, machine, options.processes)
@@ -230,6 +232,7 @@ def _build(
         clock_hz=chip.clock_hz,
         delays=delays,
         streams=streams,
+        # Sums over all processes have to stay below the limit as well.
         most=MOST_CYCLES // (program.replicas * lanes),
         stride=lanes,
         folds=folds,
@@ -316,6 +319,7 @@ def _run(
             check_length(tree, sum(map(len, world.recorder.stretches)))
             if progress is not None:
                 progress(events.now)
+        # A steady state can only show where an iteration has begun.
         if world.looped:
             world.looped = False
             if folder is not None:
@@ -378,6 +382,7 @@ def _trace(
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [executed.end]},
     }
     meta = {**_meta(program, machine, fidelity, options.depth), "oom": memory.oom()}
+    # Tables are made when the simulation is long over, so each pauses the collector by itself.
     delayed_tables = {name: collector_paused()(table) if callable(table) else table for name, table in tables.items()}
     return Trace(meta, delayed_tables, copy=False)
 

@@ -74,6 +74,7 @@ class Seat:
         """
         time = self._events.now
         for begin, end, known_parts, members in self._courses:
+            # Members of a group that did the same share the tuple, so identity mostly decides.
             if (begin, end) == (begun, time) and (known_parts is parts or known_parts == parts):
                 members += replicas
                 break

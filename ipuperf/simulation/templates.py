@@ -161,6 +161,7 @@ class FlowTemplates:
         route = self._routes.get(links)
         if route is None:
             ids = tuple([self._link_ids[link.name] for link in links])
+            # A route may cross several links of one resource but occupies it once.
             resources = tuple(sorted({self._resources[link.resource] for link in links}))
             route = self._routes.put(links, _Route(ids, resources, sum(link.latency_cycles for link in links)))
         return route

@@ -93,6 +93,7 @@ def _ranks(
     for column in range(begins.shape[1] + ends.shape[1]):
         behind = np.clip(column - lengths, 0, ends.shape[1] - 1)
         inside = begins[head, min(column, begins.shape[1] - 1)]
+        # One more than the number, so that the -1 after a tuple becomes the smallest code.
         value = np.where(column < lengths, inside, ends[tail, behind]) + 1
         base = int(value.max(initial=0)) + 1
         # When the next column could overflow, the codes are replaced by their ranks, which are small.

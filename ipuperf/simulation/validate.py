@@ -81,6 +81,7 @@ def check_length(tree: ProgramTree, total: int) -> None:
 
 
 def _executed(tree: ProgramTree, instructions: Sequence[Instruction]) -> list[Step]:
+    # A dictionary keeps the order of the program, so the first fault in it is reported.
     leaves: dict[int, None] = {}
     seen: set[int] = set()
     for instruction in instructions:

@@ -262,6 +262,7 @@ class ProgramTree:
         name = call.function
         if name in self._open:
             raise SimulationError(f"function {name!r} calls itself: {' -> '.join([*self._open, name])}")
+        # The same function has other steps on the I/O tiles.
         key = (name, self.lane)
         if key not in self._functions:
             if name not in self.program.functions:
@@ -308,6 +309,7 @@ def _unnest(
     """The steps of a sequence that belong to the present lane, and the node of each; inner sequences are new nodes."""
     lane = tree.lane
     for step in sequence.steps:
+        # Nearly all steps are such leaves, so they come first and need no further test.
         if lane == 0 and not isinstance(step, ControlStep):
             yield step, node
             continue

@@ -59,10 +59,12 @@ def ranges(trace: TraceTables) -> list[str]:
 def counts(trace: TraceTables) -> list[str]:
     """Faults of places (IPUs, tiles, steps) that the machine or the program of the trace does not have."""
     meta, steps = trace.meta, _stored_numbers(trace, "liveness", "step")
+    # Counts and half-open ends may equal the number of tiles, so their bound is one higher.
     limits = {"ipu": meta["num_ipus"], "replica": meta["replicas"], "active_tiles": meta["tiles_per_ipu"] + 1}
     limits.update(dict.fromkeys(("tile", "argmax_tile", "tile_from"), meta["tiles_per_ipu"]))
     limits["tile_to"] = meta["tiles_per_ipu"] + 1
     if steps is not None and len(steps):
+        # Intervals are half open, so one may end a step behind the last step of the curve.
         limits["step_from"] = limits["step_to"] = int(steps.max()) + 2
     sentences = []
     for table in TABLES.values():
@@ -112,6 +114,7 @@ def _steps(trace: TraceTables) -> list[str]:
     same_lane = (steps["segment"][order][1:] == steps["segment"][order][:-1]) & (
         steps["lane"][order][1:] == steps["lane"][order][:-1]
     )
+    # In order of start, it is enough to compare each step with the next one on its lane.
     overlap = same_lane & (_left(trace, order) > steps["rel_start"][order][1:])
     for place in np.flatnonzero(overlap)[:3]:
         step, next_step = order[place], order[place + 1]
@@ -125,6 +128,7 @@ def _steps(trace: TraceTables) -> list[str]:
 def _left(trace: TraceTables, order: np.ndarray) -> np.ndarray:
     """The last end of each step (in ``order``, but the last one) in one trip of the loops it shares with the next."""
     steps, loops, loop = trace.columns("steps"), trace.loops, trace.template.loop[order]
+    # Steps share the trips of common loops. Only the loops inside those delay the earlier step's last end.
     shared = common_depth(loops, loop[:-1], loop[1:])
     ends: np.ndarray = (steps["rel_start"] + steps["dur"])[order][:-1] + loops.rest[loop[:-1], shared]
     return ends
@@ -140,6 +144,7 @@ def _loops(trace: TraceTables) -> list[str]:
         ends = (steps["rel_start"] + steps["dur"] + loops.rest[loop, level + 1])[inside]
         length = int(ends.max() - steps["rel_start"][inside].min()) if len(ends) else 0
         period, count = int(loops.period[row, level]), int(loops.count[row, level])
+        # A loop of one trip has no next trip, so its period says nothing.
         if count > 1 and length > period:
             sentences.append(f"loops: a trip of loop {number} lasts {length} cycles, the next begins after {period}")
     return sentences
@@ -161,6 +166,7 @@ def _lane_extents(trace: TraceTables) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def _instances(trace: TraceTables) -> list[str]:
     instances = trace.columns("instances")
     segment, lane, low, high = _lane_extents(trace)
+    # Each instance is expanded to the lanes of its segment, without a Python loop over instances.
     first_lane = np.searchsorted(segment, instances["segment"], "left")
     count = np.searchsorted(segment, instances["segment"], "right") - first_lane
     instance = np.repeat(np.arange(len(count)), count)
@@ -221,6 +227,7 @@ def _memory(trace: TraceTables) -> list[str]:
         if not on_ipu.any():
             continue
         peak, fullest = int(liveness["max_tile"][rows].max()), int(tile_bytes[ipu == name].max())
+        # Tile memory includes gaps and has the fullest tile of the whole run, so it may only be above liveness.
         if fullest < peak:
             sentences.append(
                 f"tile_memory: the fullest tile of IPU {name} holds {fullest} bytes, liveness reaches {peak}"
@@ -250,10 +257,12 @@ def _links(trace: TraceTables) -> list[str]:
     sentences = []
     for link_id, name, rate in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
         rows = np.flatnonzero(transfers["link_id"] == link_id)
+        # `union_length` needs intervals in order of start.
         rows = rows[np.argsort(transfers["start"][rows], kind="stable")]
         busy = union_length(transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows])
         moved = int(transfers["bytes"][rows].sum())
         capacity = rate * trace.seconds(busy + len(rows))  # a transfer ends at a whole cycle
+        # Bandwidths are floats, so the bound leaves room for rounding.
         if moved > capacity * (1 + 1e-6):
             sentences.append(
                 f"links: {name} moves {moved} bytes in {busy} busy cycles, its bandwidth allows {capacity:.0f}"
@@ -280,6 +289,7 @@ def check(trace: TraceTables) -> list[str]:
     mean and the total; peaks are not below any step; no link moves more than its bandwidth allows.
     """
     sentences = damages(trace)
+    # The rules expand rows and compute with them, so they run only on tables without damage.
     return sentences if sentences else [text for rule in _RULES for text in rule(trace)]
 
 

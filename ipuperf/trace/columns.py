@@ -34,6 +34,7 @@ class Words:
 
     def strings(self) -> np.ndarray:
         """The string of each row, as a read-only object array."""
+        # An object array keeps Python's strings. A plain `np.array` would pad all of them to the longest.
         words = np.empty(len(self.words), dtype=object)
         words[:] = self.words
         rows: np.ndarray = words[self.codes]
@@ -64,6 +65,7 @@ def lookup(ids: np.ndarray, keys: np.ndarray, values: np.ndarray, default: Any) 
         return result
     order = np.argsort(keys, kind="stable")
     sorted_keys = keys[order]
+    # Behind the last key, searchsorted gives a place that does not exist. The comparison below finds no match then.
     place = np.minimum(np.searchsorted(sorted_keys, ids), len(keys) - 1)
     result = values[order[place]]
     result[sorted_keys[place] != ids] = default
@@ -76,6 +78,7 @@ def _strings(where: str, column: Column, values: Sequence[str]) -> np.ndarray:
         array[:] = values
         if not column.values or set(values) <= set(column.values):
             return array
+    # Subclasses such as np.str_ become plain strings.
     array[:] = [str(value) if isinstance(value, str) else value for value in values]
     allowed = frozenset(column.values)
     for row, value in enumerate(array):
@@ -99,6 +102,7 @@ def _numbers(where: str, column: Column, values: Any, *, copy: bool) -> np.ndarr
     dtype = np.dtype(_NUMPY[column.dtype])
     if array.size == 0:
         return np.empty(0, dtype=dtype)
+    # Whole numbers may fill a column of floats, but never the other way round.
     allowed_kinds = {"i": "iu", "f": "iuf", "b": "b"}[dtype.kind]
     if array.dtype.kind not in allowed_kinds:
         raise TraceError(f"{where}: dtype is {array.dtype}, expected {dtype} ({column.unit or 'no unit'})")
@@ -123,6 +127,7 @@ def coerce_column(table: str, column: Column, values: Any, *, copy: bool = True)
     if isinstance(values, Words):
         dimensions = np.ndim(values.codes)
     else:
+        # One row shows the dimensions of a list without converting all of it.
         dimensions = np.ndim(values[:1] if isinstance(values, (list, tuple)) else values)
     if dimensions != 1:
         raise TraceError(f"{where}: has {dimensions} dimensions, expected a list or an array of one dimension")

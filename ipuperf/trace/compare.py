@@ -73,10 +73,12 @@ def diff(source: TraceTables, target: TraceTables, rtol: float = 0.0) -> pd.Data
     if not (isinstance(rtol, (int, float)) and rtol >= 0):
         raise ValueError(f"rtol {rtol!r}: expected a number of at least 0")
     source_figures, target_figures = figures(source), figures(target)
+    # `place` sorts figures with equal changes: those of the source first, in its order.
     rows = []
     for place, key in enumerate(dict.fromkeys([*source_figures, *target_figures])):
         old, new = source_figures.get(key, 0), target_figures.get(key, 0)
         scale = max(abs(old), abs(new))
+        # A strict test leaves out two zeros even without a tolerance, so the scale below is never 0.
         if abs(new - old) > rtol * scale:
             rows.append((-abs(new - old) / scale, place, (*key, old, new, new - old, new / old if old else np.nan)))
     names = ["table", "key", "unit", "source", "target", "diff", "ratio"]

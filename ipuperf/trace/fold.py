@@ -67,6 +67,7 @@ def instances_in(trace: TraceTables, window: Window | None) -> np.ndarray:
         return np.empty(0, dtype=np.int64)
     begin = instances["start"] + template.low[place]
     end = instances["start"] + template.extent[place]
+    # An instance may end with a slice without duration, which touches with its start, hence >=.
     return np.flatnonzero((place >= 0) & (begin < window[1]) & (end >= window[0]))
 
 
@@ -79,6 +80,7 @@ def pairs(trace: TraceTables, rows: np.ndarray, included: np.ndarray | None = No
     order, first_steps, count = template.order, template.first, template.count
     if included is not None:
         included_steps = included[order]
+        # The number of included steps before a place is the new place of a segment.
         included_before = np.append(0, np.cumsum(included_steps))
         order, first_steps, count = (
             order[included_steps],
@@ -88,6 +90,7 @@ def pairs(trace: TraceTables, rows: np.ndarray, included: np.ndarray | None = No
     place = template.place(trace.columns("instances")["segment"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
     counts = count[place] if len(place) else np.empty(0, dtype=np.int64)
+    # This comes before `np.repeat` takes the memory.
     _require_few(counts)
     total = int(counts.sum())
     instance = np.repeat(rows, counts)
@@ -133,6 +136,7 @@ def _expanded(
     instance, step = pairs
     start = trace.columns("instances")["start"][instance] + trace.columns("steps")["rel_start"][step]
     dur, loop = durations[step], loops[step]
+    # Trips multiply the pairs, so their number is checked before they are expanded.
     if trace.loops.depth:
         _require_few(count_executions(trace.loops, start, dur, loop, window))
     executed = executions(trace.loops, start, dur, loop, window)
@@ -147,13 +151,16 @@ def merged_slices(trace: TraceTables, label: np.ndarray, rows: np.ndarray) -> Sl
     """
     template, loops = trace.template, trace.loops
     chain = loops.chain[template.loop]
+    # A loop whose least and largest labels are equal holds steps of one label only.
     low, high = np.full(len(loops.ids), label.max(initial=0)), np.full(len(loops.ids), label.min(initial=0))
     for level in range(loops.depth):
         inside = chain[:, level] >= 0
         np.minimum.at(low, chain[inside, level], label[inside])
         np.maximum.at(high, chain[inside, level], label[inside])
+    # Index -1 stands for no loop, which is never merged.
     equal = (chain >= 0) & np.append(low == high, False)[chain]
     merged = np.flatnonzero(equal.any(axis=1))
+    # argmax finds the first True, which is the outermost loop with a single label.
     outer_level = np.argmax(equal[merged], axis=1) if loops.depth else merged
     outermost, loop_rows = chain[merged, outer_level], template.loop[merged]
     dur, loop, included = trace.columns("steps")["dur"].copy(), template.loop.copy(), np.ones(len(label), dtype=bool)
@@ -162,6 +169,7 @@ def merged_slices(trace: TraceTables, label: np.ndarray, rows: np.ndarray) -> Sl
     included[merged] = False
     place = np.empty(len(label), dtype=np.int64)
     place[template.order] = np.arange(len(label))
+    # Only the loop's first step in the template's order stands for it.
     by_loop = np.lexsort((place[merged], outermost))
     included[merged[by_loop[np.append(True, np.diff(outermost[by_loop]) != 0)[: len(by_loop)]]]] = True
     return _expanded(trace, pairs(trace, rows, included), dur, loop, None)
@@ -178,7 +186,9 @@ def slice_batches(
     trips = template.trips if steps is None else np.where(steps, template.trips, 0)
     of_segment = np.add.reduceat(trips[template.order], template.first) if len(trips) else trips
     place = template.place(trace.columns("instances")["segment"][rows])
+    # An instance of more than a batch fills a piece of its own. The cap keeps the running sums within int64.
     counts = np.minimum(np.where(place >= 0, of_segment[place], 0), batch) if len(trips) else place * 0
+    # A piece ends with the instance that fills the batch.
     edges = np.searchsorted(np.cumsum(counts), np.arange(batch, int(counts.sum()), batch), side="left") + 1
     for piece in np.split(rows, edges):
         if len(piece):
@@ -198,6 +208,7 @@ def slice_count(trace: TraceTables, window: Window | None = None) -> int:
     if not len(rows):
         return 0
     start = instances["start"][rows]
+    # Instances that lie wholly inside are counted by a product. Only those at the edges are expanded.
     whole = (start + template.low[place] >= window[0]) & (start + template.extent[place] < window[1])
     instance, step = pairs(trace, rows[~whole])
     steps = trace.columns("steps")
@@ -218,6 +229,7 @@ def fitting_window(trace: TraceTables, limit: int) -> Window | None:
     fits, exceeds = begin, min(end_of_trace, begin + max(1, (end_of_trace - begin) * limit // total))
     while exceeds < end_of_trace and slice_count(trace, (begin, exceeds)) <= limit:
         fits, exceeds = exceeds, min(end_of_trace, begin + 2 * (exceeds - begin))
+    # The bisection asks many times, so the rows of the window are made once, here.
     if trace.folded("instances") is not None:
         trace = trace.within((begin, exceeds))
     while exceeds - fits > 1:
@@ -277,6 +289,7 @@ def step_begins(trace: TraceTables, begins: np.ndarray) -> np.ndarray:
     segment = np.repeat(np.arange(len(template.segments)), template.count)
     shared[1:][segment[1:] != segment[:-1]] = 0
     all_trips = template.trips[template.order]
+    # How often a row follows the row before it. Its other executions are further trips of a loop.
     entered = all_trips // loops.inner[loop, shared]
     return product(np.repeat(segment_runs(trace), template.count), all_trips - np.where(begins, 0, entered))
 

@@ -44,6 +44,7 @@ def ranges(begin: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def _whole(values: np.ndarray) -> np.ndarray:
     """Whole numbers as ``int64``; files hold them in fewer bytes."""
+    # From 2^63 on, uint64 would turn negative. Such arrays keep their type, which the table then refuses.
     fits = values.dtype.kind in "iu" and not (values.dtype == np.uint64 and values.size and values.max() >= 2**63)
     return values.astype(np.int64) if fits else values
 
@@ -98,11 +99,13 @@ class FoldedTable(ABC):
         )
         sizes = {name: len(texts) for name, texts in self.words.items()}
         for name, values in self.arrays.items():
+            # Steps of counters have a column for each loop around the row.
             shape = (2 if name.endswith("_steps") else 1, np.dtype(np.int64))
             self._require((values.ndim, values.dtype) == shape, f"{name} is {values.ndim}-dimensional {values.dtype}")
             # Sums of two numbers must fit into int64, hence the bound.
             large = np.flatnonzero((values >= BELOW) | (values <= -BELOW)).tolist()[:1]
             self._require(not large, f"{name} is too large in row {large}")
+            # The first array of a group sets the group's size.
             size = sizes.setdefault(self.ARRAYS[name], len(values))
             self._require(len(values) == size, f"{name} has {len(values)} rows, others have {size}")
         for name, group in self.INDICES.items():
@@ -170,6 +173,7 @@ class Repeating(FoldedTable):
         known = not len(repeat) or (repeat.min() >= -1 and repeat.max() < len(self.arrays["count"]))
         self._require(known, "a row is in a loop that is not there")
         self._require_some("dur")
+        # The sum is taken in float, because it may not fit into int64.
         self._require((self.times > 0).all() and self.times.astype(float).sum() < 2**62, "too many rows")
         for name in self.arrays:
             if name.endswith("_steps"):
@@ -179,6 +183,7 @@ class Repeating(FoldedTable):
     def times(self) -> np.ndarray:
         """How often each row occurs."""
         repeat = self.arrays["repeat"]
+        # Index -1 finds the last row of the chains, which stands for no loop.
         return self.loops.inner[repeat, 0] if self.loops.depth else np.ones(len(repeat), dtype=np.int64)
 
     def repeats(self) -> list[SteadyLoop]:
@@ -229,6 +234,7 @@ class FoldedInstances(Repeating):
     @property
     def rows(self) -> int:
         """Rows of the table."""
+        # Python's integers are summed, because the total may not fit into int64.
         return int(sum((self.times * self.members).tolist()))
 
     def alone(self) -> FoldedInstances:
@@ -245,12 +251,14 @@ class FoldedInstances(Repeating):
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, trips = self._unrolled(window)
+        # Members are sorted by process, so that those of a process are one stretch.
         order = np.argsort(self.arrays["of"], kind="stable")
         counts = np.bincount(self.arrays["of"], minlength=1)
         process = self.arrays["process"][row]
         which, place = ranges((np.cumsum(counts) - counts)[process], counts[process])
         row, start, trips, member = row[which], start[which], trips[which], order[place]
         dur = self.arrays["dur"][row]
+        # The last key counts first: rows are in order of start, process, end and number.
         sort = np.lexsort((self.arrays["number"][row], start + dur, self.arrays["own"][member], start))
         row, start, trips, member, dur = row[sort], start[sort], trips[sort], member[sort], dur[sort]
 
@@ -297,6 +305,7 @@ class FoldedTransfers(Repeating):
     @property
     def rows(self) -> int:
         """Rows of the table."""
+        # Prefix sums count the links that a template's sends cross, without a loop over sends.
         crossed_before = np.concatenate([[0], np.cumsum(self.arrays["links"])])
         first_sends, sends = self.arrays["first"], self.arrays["sends"]
         crossed = (crossed_before[first_sends + sends] - crossed_before[first_sends])[self.arrays["template"]]
@@ -308,6 +317,7 @@ class FoldedTransfers(Repeating):
         send, link = ranges(arrays["link_first"], arrays["links"])
         used = np.unique(arrays["link_id"][link[np.isin(arrays["ipu"][send], ipus)]])
         on_used_links = np.isin(arrays["link_id"], used)
+        # Sends stay in place. A send that loses all its links gives no rows.
         links_before = np.concatenate([[0], np.cumsum(on_used_links)])
         first_links, end_links = arrays["link_first"], arrays["link_first"] + arrays["links"]
         changed = {
@@ -327,6 +337,7 @@ class FoldedTransfers(Repeating):
         moved = which[flow]
         of = template[moved]
         return {
+            # A send over several links has a row for each of them, with one number.
             "transfer": flow,
             "link_id": self.arrays["link_id"][link],
             "start": start[moved],

@@ -57,6 +57,7 @@ class Loops:
     @cached_property
     def inner(self) -> np.ndarray:
         """Executions of a step in one trip of the loops above each level; column 0: in one execution of the segment."""
+        # Products go from the innermost loop outwards, as a trip holds all trips of the loops inside it.
         return np.append(np.cumprod(self.count[:, ::-1], axis=1)[:, ::-1], np.ones((len(self.count), 1), np.int64), 1)
 
     @cached_property
@@ -71,6 +72,7 @@ def build_loops(columns: Mapping[str, np.ndarray]) -> Loops:
     place = {int(loop): row for row, loop in enumerate(columns["loop"].tolist())}
     chains: list[list[int]] = []
     for row, parent in enumerate(columns["parent"].tolist()):
+        # A parent stands before its loops (`check_loops`), so its chain is known here.
         chains.append([*(chains[place[parent]] if parent >= 0 else []), row])
     depth = max(map(len, chains), default=0)
     chain = np.full((len(chains) + 1, depth), -1, dtype=np.int64)
@@ -83,6 +85,7 @@ def build_loops(columns: Mapping[str, np.ndarray]) -> Loops:
 
 def check_loops(columns: Mapping[str, np.ndarray]) -> None:
     """Raise :class:`TraceError` for a loop inside itself or a later one, without trips, or with too many to count."""
+    # Trips and cycles of the chain down to each loop. Loop -1 stands for no loop.
     totals: dict[int, tuple[int, int]] = {-1: (1, 0)}
     for loop, parent, count, period in zip(
         *(columns[name].tolist() for name in ("loop", "parent", "count", "period")), strict=True
@@ -105,8 +108,10 @@ def _touched(loops: Loops, level: int, rows: _Rows, window: tuple[int, int]) -> 
     # ``-(a // b)`` is ``-a / b`` rounded up.
     count, period = loops.count[rows.loop, level], loops.period[rows.loop, level]
     far, step = rows.dur + loops.rest[rows.loop, level + 1], np.maximum(period, 1)
+    # A slice that ends where the window begins does not touch it, unless it has no duration.
     low = -((rows.start + far - _down(window[0]) - (rows.dur > 0)) // step)
     high = -((rows.start + _down(-window[1])) // step)
+    # Without a period all trips are at the same time, so all of them may touch.
     no_length = period == 0
     return np.where(no_length, 0, np.clip(low, 0, count)), np.where(no_length, count, np.clip(high, 0, count))
 
@@ -163,6 +168,7 @@ def unrolled(
         trips[:, level] = trip
     if window is None:
         return row, rows.start, trips
+    # Rows outside of loops and trips without a period were taken untested.
     touching = _touches(rows.start, rows.dur, window)
     return row[touching], rows.start[touching], trips[touching]
 
@@ -192,6 +198,7 @@ def count_executions(
         low, high = _touched(loops, level, rows, window)
         first_whole, end_whole = _inside(loops, level, rows, window)
         whole = np.where(no_length, 0, np.maximum(end_whole - first_whole, 0))
+        # Without a whole trip, all trips of the range count as those before one.
         first_whole, end_whole = np.where(whole > 0, first_whole, high), np.where(whole > 0, end_whole, high)
         total += sum((whole * loops.inner[rows.loop, level + 1] * rows.times).tolist())
         repetitions = np.where(no_length, high, 1)  # trips of a loop without length are all at the same time
@@ -213,6 +220,7 @@ def spent(loops: Loops, dur: np.ndarray, loop: np.ndarray, time: np.ndarray) -> 
     left = time
     for level in range(loops.depth):
         count, period = loops.count[loop, level], loops.period[loop, level]
+        # The last trip counts as not completed. Its part is cut off at the duration below.
         trips = np.where(period > 0, np.clip(left // np.maximum(period, 1), 0, count - 1), 0)
         done = done + trips * loops.inner[loop, level + 1] * dur
         left = left - trips * period
@@ -228,6 +236,7 @@ def product(values: np.ndarray, times: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f" or not len(values):
         products: np.ndarray = values * times
         return products
+    # A float says how large the sum is, because int64 could overflow in the test itself.
     total = np.abs(values).astype(float) @ times.astype(float)
     exact: np.ndarray = values * times if total < 2**62 else values.astype(object) * times.astype(object)
     return exact

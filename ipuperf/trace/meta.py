@@ -45,6 +45,7 @@ def plain(value: Any, where: str) -> Any:
     """``value`` as what JSON can hold: NumPy scalars, arrays, tuples and mappings become plain Python."""
     if isinstance(value, np.generic):
         value = value.item()
+    # JSON has neither NaN nor infinity.
     if isinstance(value, float) and not np.isfinite(value):
         raise TraceError(f"trace meta {where}: {value!r} is not a finite number")
     if value is None or isinstance(value, bool | int | float | str):
@@ -85,9 +86,11 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
         if not isinstance(result.get(key, ""), str):
             raise TraceError(f"trace meta {key}: {result[key]!r}, expected a text: {META_KEYS[key]}")
     clock = result["clock_hz"]
+    # A bool is an int in Python, so True would pass as a clock of 1 Hz.
     if isinstance(clock, bool) or not isinstance(clock, int | float) or clock <= 0:
         raise TraceError(f"trace meta clock_hz: {clock!r}, expected a positive number of Hz")
     for key, (least, most) in _COUNTS.items():
+        # A key that is left out passes as its least value.
         count = result.get(key, least)
         if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
             raise TraceError(f"trace meta {key}: {count!r}, expected a whole number from {least} to {most:,}")

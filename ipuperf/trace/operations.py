@@ -68,6 +68,7 @@ def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.
     frame["flops"] = costs.flops
     frame["imbalance_cycles"], frame["bytes"] = np.rint(costs.imbalance).astype(np.int64), costs.bytes
     for code, kind in enumerate(KINDS):
+        # Means over tiles are floats, so the imbalance is rounded once, after all sums.
         frame[kind] = costs.cycles[:, code]
     keys = ["cycles", "waiting_cycles", "op", "ipu"]
     return frame.sort_values(keys, ascending=[False, False, True, True], ignore_index=True)
@@ -167,6 +168,7 @@ def _costs(trace: TraceTables, rows: np.ndarray | None = None) -> _Costs:
     # Each pair of IPU and segment stands for all its instances, which `runs` counts.
     keys, row = np.unique(np.stack([steps["op_id"][step], np.repeat(ipu, counts)]), axis=1, return_inverse=True)
     row, spent, done = row.reshape(-1), product(steps["dur"][step], runs), product(steps["flops"][step], runs)
+    # Products may be Python's integers where int64 could overflow, so the sums take their type.
     cycles = np.zeros((keys.shape[1], len(KINDS)), dtype=spent.dtype)
     flops = np.zeros(keys.shape[1], dtype=done.dtype)
     np.add.at(cycles, (row, code_of(steps["kind"][step], KINDS)), spent)
@@ -191,9 +193,11 @@ def _calls(trace: TraceTables, op_ids: np.ndarray) -> np.ndarray:
         same_op &= ~(again & (template.loop[order][1:] >= 0))  # a graph that is called again
         begins[1:] = ~(same_op & (steps["segment"][order][1:] == steps["segment"][order][:-1]))
     stretch = np.cumsum(begins) - 1
+    # Waiting for the host is part of a call. Only waiting for other IPUs is not.
     busy = ~np.isin(KINDS, WAITING_KINDS)[code_of(steps["kind"][order], KINDS)]
     works = np.bincount(stretch, weights=busy, minlength=1)[stretch] > 0
     calls = np.where(works, fold.step_begins(trace, begins), 0)
+    # A call that goes on from the segment before it was counted there.
     calls[template.first] -= _continued(trace, stretch, works)
     result = np.zeros(len(op_ids), dtype=calls.dtype)
     executed = np.isin(steps["op_id"][order], op_ids)
@@ -210,6 +214,7 @@ def _continued(trace: TraceTables, stretch: np.ndarray, works: np.ndarray) -> np
     place = template.place(instances["segment"])
     rows = np.flatnonzero(place >= 0)
     lane = trace.columns("steps")["lane"][template.order[template.first]][place] if len(rows) else place
+    # The last key counts first: neighbours follow each other in time on one lane of one IPU.
     keys = (rows, instances["start"][rows], lane[rows], *(instances[key][rows] for key in ("ipu", "replica")))
     rows = rows[np.lexsort(keys)]
     place, lane = place[rows], lane[rows]

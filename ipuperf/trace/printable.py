@@ -41,6 +41,7 @@ def in_cell(text: object) -> object:
     >>> in_cell("=1+2"), in_cell("-5"), in_cell("a")
     ("'=1+2", '-5', 'a')
     """
+    # A number with a sign is no formula and has to stay a number.
     return f"'{text}" if isinstance(text, str) and _FORMULA.match(text) and not _is_number(text) else text
 
 

@@ -38,6 +38,7 @@ def sql(trace: TraceTables, query: str) -> pd.DataFrame:
     words = set(re.findall(r"\w+", query.lower()))
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET python_enable_replacements = false")  # names are tables, never variables
+        # Only tables that the query names are made, because a folded one may have very many rows.
         for name in TABLES:
             if name in words:
                 connection.register(name, trace.table(name))

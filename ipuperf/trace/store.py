@@ -42,6 +42,7 @@ def _pack(columns: Mapping[str, Stored]) -> bytes:
         if isinstance(values, Words) or values.dtype == object:
             words = values if isinstance(values, Words) else Words.of(values)
             arrays[f"{name}.codes"] = words.codes
+            # The words are JSON in bytes, because an array of Python strings would have to be pickled.
             arrays[f"{name}.words"] = np.frombuffer(json.dumps(list(words.words)).encode(), dtype=np.uint8)
         else:
             arrays[name] = values
@@ -62,6 +63,7 @@ def _archive(arrays: Mapping[str, np.ndarray]) -> bytes:
     The compression is fast rather than strong, because writing a trace should not take longer than simulating it.
     """
     buffer = io.BytesIO()
+    # `np.savez` would stamp each member with the present time, so equal traces would differ in bytes.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
         for name, values in arrays.items():
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
@@ -76,6 +78,7 @@ def _narrow(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind != "i" or not values.size:
         return np.ascontiguousarray(values)
     smallest = np.promote_types(np.min_scalar_type(int(values.min())), np.min_scalar_type(int(values.max())))
+    # int64 and uint64 have no common whole type and promote to a float. The type then stays as it is.
     return np.ascontiguousarray(values, dtype=smallest if smallest.kind in "iu" else values.dtype)
 
 
@@ -131,6 +134,7 @@ def _unpack_folded(name: str, data: bytes, budget: _Budget) -> FoldedTable:
 
 def _opened(name: str, data: bytes, budget: _Budget) -> Any:
     """The arrays of a table, after a check that they are not too large."""
+    # np.load would unpack at once, so the sizes come from the directory of the inner zip.
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         budget.take(sum(member.file_size for member in archive.infolist()), f"table {name!r}")
     return np.load(io.BytesIO(data), allow_pickle=False)
@@ -138,6 +142,7 @@ def _opened(name: str, data: bytes, budget: _Budget) -> Any:
 
 def save(trace: TraceTables, path: str | os.PathLike[str]) -> None:
     """Write ``trace`` to ``path`` under a temporary name, then rename."""
+    # The numbers of rows let a reader notice a table that was cut short.
     head = {
         "format": _FORMAT,
         "schema_version": SCHEMA_VERSION,
@@ -182,6 +187,7 @@ def load(
             members = set(archive.namelist())
             tables: dict[str, dict[str, np.ndarray] | FoldedTable] = {}
             for name, table in TABLES.items():
+                # A trace that was built row by row holds the same table unfolded.
                 if name in FOLDED and f"{name}{_FOLDED}" in members:
                     folded = _unpack_folded(name, budget.read(archive, f"{name}{_FOLDED}"), budget)
                     tables[name], lengths = folded, {folded.rows}
@@ -192,9 +198,11 @@ def load(
                     raise TraceError(f"table {name!r} has {sorted(lengths)} rows, meta.json says {head['rows'][name]}")
             return head["meta"], tables
     except TraceError as error:
+        # The same class is raised again, so that a TraceSizeError stays one.
         raise type(error)(f"cannot read trace {os.fspath(path)}: {error}") from None
     except OSError as error:
         raise TraceError(f"cannot read trace {os.fspath(path)}: {error}") from error
+    # Damaged bytes may fail in NumPy, zipfile, json or zlib, each of which has exceptions of its own.
     except (
         EOFError,
         MemoryError,

@@ -31,6 +31,7 @@ def link_totals(trace: TraceTables) -> list[dict[str, Any]]:
         rows = order[np.searchsorted(ids, link_id, "left") : np.searchsorted(ids, link_id, "right")]
         busy = union_length(transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows])
         moved = int(transfers["bytes"][rows].sum())
+        # The use of a link is related to the span of the whole trace, idle time included.
         peak = float(links["bandwidth_bytes_per_s"][row]) * trace.seconds(end - begin)
         result.append(
             {
@@ -52,6 +53,7 @@ def span_of_transfers(trace: TraceTables) -> Window:
     if len(transfers["start"]) == 0:
         return begin, end
     first_start, last_end = int(transfers["start"].min()), int((transfers["start"] + transfers["dur"]).max())
+    # Without runs and instances the span is empty and says nothing.
     return (first_start, last_end) if begin == end else (min(begin, first_start), max(end, last_end))
 
 
@@ -77,6 +79,7 @@ def _largest_variables(trace: TraceTables, ipu: int, tile: int) -> list[dict[str
     variables = trace.columns("variables")
     on_tile = (variables["ipu"] == ipu) & (variables["tile_from"] <= tile) & (tile < variables["tile_to"])
     rows = np.flatnonzero(on_tile & (variables["location"] == "tile"))
+    # The bytes of a row are those of its whole range of tiles, taken as spread evenly.
     per_tile = variables["bytes"][rows] // np.maximum(variables["tile_to"][rows] - variables["tile_from"][rows], 1)
     best = rows[np.argsort(-per_tile, kind="stable")][:LARGEST_VARIABLES]
     sizes = np.sort(-per_tile, kind="stable")[:LARGEST_VARIABLES]
@@ -97,6 +100,7 @@ def memory_summary(trace: TraceTables) -> dict[str, Any]:
     limit = int(trace.meta["bytes_per_tile"])
     categories = {name: int(memory["bytes"][memory["category"] == name].sum()) for name in MEMORY_CATEGORIES}
     fullest = fullest_tile(memory)
+    # A trace without tile_memory may still know the fullest tile from liveness.
     if fullest is None and len(liveness["max_tile"]):
         row = int(np.argmax(liveness["max_tile"]))
         fullest = int(liveness["ipu"][row]), int(liveness["argmax_tile"][row]), int(liveness["max_tile"][row])
@@ -157,6 +161,7 @@ def summary(trace: TraceTables) -> dict[str, Any]:
     begin, end = fold.span(trace)
     elapsed = end - begin
     totals = fold.ipu_totals(trace)
+    # The mean over tiles in place of the slowest tile says how long an average tile is busy.
     averages = fold.ipu_totals(trace, trace.columns("steps")["dur_mean"])
     runs, steps = trace.columns("runs"), trace.columns("steps")
     flops = int(product(steps["flops"], fold.step_runs(trace)).sum())

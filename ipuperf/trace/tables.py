@@ -51,11 +51,13 @@ class TraceTables:
         self._later = {name: table for name, table in tables.items() if callable(table)}
         self._folded: dict[str, FoldedTable] = {}
         self._stored: dict[str, dict[str, Stored]] = {}
+        # Tables that are left out are empty, so that no reader has to ask for them first.
         for name in TABLES:
             table = tables.get(name, {})
             if not callable(table):
                 self._keep(name, table)
         self.meta: dict[str, Any] = complete_meta(meta, oom=False)
+        # This makes tile_memory at once, even where it was given as a function.
         if "oom" not in meta:
             fullest = fullest_tile(self.columns("tile_memory"))
             self.meta["oom"] = fullest is not None and fullest[2] > self.meta["bytes_per_tile"]
@@ -80,6 +82,7 @@ class TraceTables:
         """A table as it is stored; a table that is made by a function or folded is made now."""
         self._make(name)
         if name not in self._stored:
+            # Both forms are kept, because windows and counts use the folded one.
             self._keep(name, self._folded[name].columns())
         return self._stored[name]
 
@@ -119,6 +122,7 @@ class TraceTables:
         folded = self.folded("instances")
         if not isinstance(folded, FoldedInstances):
             return dict.fromkeys(np.unique(self.columns("instances")["replica"]).tolist(), 1)
+        # `of` names the simulated process. Its first replica stands for all that do the same.
         alike: dict[int, set[int]] = {}
         first_replica: dict[int, int] = {}
         for process, replica in zip(folded.arrays["of"].tolist(), folded.arrays["replica"].tolist(), strict=True):
@@ -135,6 +139,7 @@ class TraceTables:
             return self
         alone = folded.alone()
         transfers = self.folded("transfers")
+        # Functions make no table before somebody asks. The default binds the name, because calls come after the loop.
         tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
         tables["instances"] = alone
         if isinstance(transfers, FoldedTransfers):
@@ -156,6 +161,7 @@ class TraceTables:
                 continue
             columns = self.columns(name)
             start, dur = columns["start"], columns["dur"]
+            # Rows without duration have no inside, so their start decides, as for slices.
             inside = (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
             tables[name] = {key: values[inside] for key, values in columns.items()}
         return self._with(tables)
@@ -175,6 +181,7 @@ class TraceTables:
             raise TraceError(f"trace has no table {name!r}, the tables are {', '.join(TABLES)}")
         stored = self._table(name)
         columns = {key: v.strings() if isinstance(v, Words) else v for key, v in stored.items()}
+        # The strings replace the words, so that each column is decoded once.
         stored.update(columns)
         return columns
 
@@ -224,6 +231,7 @@ def fullest_tile(tile_memory: Mapping[str, np.ndarray]) -> tuple[int, int, int] 
 
 def tile_totals(tile_memory: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """IPU, tile and bytes of all categories together (gaps included), one row per tile that has any, sorted."""
+    # IPU and tile in one number, so that they are a single key.
     key = tile_memory["ipu"].astype(np.int64) << 32 | tile_memory["tile"].astype(np.int64)
     tiles, row = np.unique(key, return_inverse=True)
     total = np.zeros(len(tiles), dtype=np.int64)

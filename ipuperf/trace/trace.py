@@ -61,6 +61,7 @@ class Trace(TraceTables):
         meta, tables = store.load(path, most_bytes)
         try:
             trace = cls(meta, tables)
+            # The other rules of `check` make the rows of folded tables, which a file may have too many of.
             for problem in damages(trace):
                 raise TraceError(problem)
             return trace
@@ -89,7 +90,9 @@ class Trace(TraceTables):
         if clip and window is None:
             raise ValueError("expand: clip=True cuts slices at the edges of a window, and no window is given")
         steps, instances = self.columns("steps"), self.columns("instances")
+        # The default itself stands for all kinds and needs no mask over steps.
         slices = fold.slices(self, window, steps=None if kinds is KINDS else np.isin(steps["kind"], list(kinds)))
+        # The last key counts first. Of slices with equal starts, those without duration come first.
         keys = [
             slices.dur > 0,
             slices.start,
@@ -109,6 +112,7 @@ class Trace(TraceTables):
             "kind": pd.Categorical.from_codes(fold.kind_codes(self)[slices.step], categories=pd.Index(KINDS)),
         }
         for name in ("op", "program"):
+            # Names are looked up for each step, as slices are far more numerous.
             codes, words = pd.factorize(getattr(self, f"step_{name}s"))
             data[name] = pd.Categorical.from_codes(codes[slices.step], categories=pd.Index(words))
         ops = self.columns("ops")

@@ -60,6 +60,7 @@ ARGUMENTS = tuple(
         line["default"] == "required",
         line["status"],
         line["reason"],
+        # The comma makes a tuple of a single value.
         _literal(f"{line['neutral']}," if line["neutral"] else "", ()),
     )
     for line in table("arguments.csv")

@@ -196,6 +196,7 @@ class _BlockHook:
     def begin(self) -> None:
         """Begin the block if a model is being compiled."""
         if Block._stages_manager is not None:
+            # The id stays with the hook, so that a later trace records the same block.
             if self._user_id is None:
                 self._user_id = Block._stages_manager.nextAutoId()
             Block._stages_manager.beginStage(self._user_id, self._ipu_id)

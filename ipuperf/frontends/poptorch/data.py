@@ -99,10 +99,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if auto_distributed_partitioning and options.Distributed.numProcesses > 1:
             require(batch_sampler is None, "DataLoader: a batch_sampler has to choose its process's samples itself")
             kwargs["sampler"] = self._part(dataset, shuffle, drop_last)
+            # The sampler shuffles itself, and PyTorch takes only one of the two.
             shuffle = False
         if batch_sampler is not None:
             super().__init__(dataset, batch_size=batch_size, shuffle=shuffle, batch_sampler=batch_sampler, **kwargs)
         else:
+            # Pieces are joined to calls first, and only what then remains is dropped.
             drop = drop_last and not rebatched and size is not None
             super().__init__(dataset, batch_size=size, shuffle=shuffle or None, drop_last=drop, **kwargs)
         if mode is not DataLoaderMode.Sync:
@@ -205,6 +207,7 @@ class _PartSampler(torch.utils.data.Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         if self.generator is None:
             return iter(range(*self.part.indices(self.length)))
+        # All processes draw the same order, and each takes its own part.
         return iter(torch.randperm(self.length, generator=self.generator).tolist()[self.part])
 
 

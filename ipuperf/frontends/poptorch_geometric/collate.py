@@ -115,6 +115,7 @@ class FixedSizeCollater(Collater):
         rows = [graph.y.shape[0] if graph.y.dim() else 0 for graph in graphs]
         of_nodes = all(count == graph.num_nodes for count, graph in zip(rows, graphs, strict=True))
         of_graphs = all(count == 1 for count in rows)
+        # Where both fit, the batch does not tell them apart, and what an earlier one told holds.
         if of_nodes != of_graphs:
             self._labels = Level.NODE if of_nodes else Level.GRAPH
         require(

@@ -70,6 +70,7 @@ class PaddingGraphs:
             level = self._level(key, stores)
             sized = sized or level is Level.NODE
             graph[key] = self._padding(key, value, level, nodes, edges)
+        # Without a tensor of nodes PyTorch Geometric cannot tell how many there are.
         if nodes is not None and not sized:
             graph["num_nodes"] = nodes
 
@@ -85,6 +86,7 @@ class PaddingGraphs:
         axis = self._graphs[0].__cat_dim__(key, value)
         shape[axis] = nodes if level is Level.NODE else edges  # type: ignore[assignment]
         pad = options.node_pad_value if level is Level.NODE else options.edge_pad_value
+        # A mask of padding selects nothing, whatever the value of padding.
         return _filled(value, shape, 0.0 if key in _MASKS else pad)
 
     def _level(self, key: str, stores: Sequence[Any]) -> Level:
@@ -118,6 +120,7 @@ def shared_out(nodes: Counts, edges: Counts, graphs: int) -> Iterator[tuple[Coun
     edge_shares = {}
     for kind, count in edges.items():
         ends = (kind[0], kind[-1]) if kind != HOMOGENEOUS else (kind,)
+        # Larger shares come first, so the first graphs are those that have nodes of every kind.
         hosts = min(graphs, *(nodes[end] for end in ends))
         if count and not hosts:
             named = f" of type {kind}" if kind != HOMOGENEOUS else ""

@@ -63,6 +63,7 @@ class StreamPackingSampler(Sampler[list[int]]):
             if batch and not self._fits(len(batch), nodes + graph.num_nodes, edges + graph.num_edges):
                 yield batch
                 batch, nodes, edges = [], 0, 0
+            # A graph may not fit into an empty batch either.
             if self._fits(len(batch), nodes + graph.num_nodes, edges + graph.num_edges):
                 batch.append(index)
                 nodes, edges = nodes + graph.num_nodes, edges + graph.num_edges

@@ -29,6 +29,7 @@ class Tensor(_ir.Operators["Tensor"]):
     and print ``Tensor[...]`` for both).
     """
 
+    # Otherwise Python would iterate by __getitem__, which makes an op for every row.
     __iter__ = None
     __contains__ = None
 
@@ -192,6 +193,7 @@ class Tensor(_ir.Operators["Tensor"]):
         """
         if self.rank != 2:
             raise ValueError(f"diag of {self.id!r} {self.shape}: a matrix (two axes) is needed")
+        # Elements of the diagonal are `columns + 1` apart in the flat matrix.
         columns = self.shape[1]
         return self.flatten()[: min(self.shape) * (columns + 1) : columns + 1]
 
@@ -206,6 +208,7 @@ class Tensor(_ir.Operators["Tensor"]):
     def operate(self, function: str, *operands: Any) -> Any:
         """The function of :mod:`popxl.ops` that an operator stands for."""
         if function not in _FUNCTIONS:
+            # Python then asks the other operand.
             return NotImplemented
         for operand in operands:
             if not isinstance(operand, Tensor) and not _ir.is_host_data(operand):

@@ -60,6 +60,7 @@ class Ir:
     def _from_ir(cls, program: _BaseIr) -> Ir:
         """The one handle of ``program``."""
         handle = cls._ir_cache.get(id(program))
+        # An id may have belonged to a program that is gone, so the program itself is compared.
         if handle is None or handle._ir is not program:
             assert isinstance(program, ConfiguredIr)
             handle = cls.__new__(cls)

@@ -143,9 +143,11 @@ class Session:
         return self
 
     def __exit__(self, error_type: Any, error: Any, traceback: Any) -> None:
+        # A session may be entered within itself; only the outermost exit detaches it.
         if self._was_attached.pop():
             return
         try:
+            # After an error the device's values may be half-way, so the host keeps its own.
             if self.weights_to_host_on_exit and error_type is None:
                 self.weights_to_host()
         finally:
@@ -214,7 +216,9 @@ class Session:
             TypeError: not a variable, or data of another dtype than its (a number of Python may be any); ValueError:
                 wrong shape; NotImplementedError: a variable whose retrieval mode is ``all_replicas``.
         """
+        # All data are checked before one variable is written.
         checked = [(t, self._checked_data(t, value)) for t, value in data.items()]
+        # Other variables may be newer on the device, and loading all of them would overwrite those.
         if self._attached:
             self.weights_to_host()
         for tensor, array in checked:
@@ -289,6 +293,7 @@ class Session:
         """
         self._require_attached("run")
         arrays = self._validate_run_inputs(inputs, downcast_inputs)
+        # Said before the run, because an interrupted one may have changed variables too.
         self._mark_in_sync(False)
         outputs = self.executable.run(arrays)
         return {DeviceToHostStream(s): array.reshape(self._full_output_shape(s.shape)) for s, array in outputs.items()}

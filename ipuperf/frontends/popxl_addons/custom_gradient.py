@@ -138,6 +138,7 @@ def create_grad_graph(
     graph, names = forward.graph, {t: name for name, t in forward.args.to_dict().items()}
     provided = _chosen(grads_provided, graph.outputs, "grads_provided", graph)
     required = _chosen(grads_required, graph.inputs, "grads_required", graph)
+    # The graph keeps the values of its own build; the module may have built others since.
     module.aux = Aux() if forward._aux is None else forward._aux.copy()
     module.var_grad = VarGrads(forward.args.to_dict())
     try:

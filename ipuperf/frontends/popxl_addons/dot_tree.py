@@ -258,6 +258,7 @@ class DotTree(Generic[T]):
 
     def __contains__(self, key: object) -> bool:
         try:
+            # In a list, so that a value that is false counts as there.
             return isinstance(key, (str, int)) and bool([self[key]])
         except KeyError:
             return False
@@ -269,6 +270,7 @@ class DotTree(Generic[T]):
         return True  # as upstream: an empty tree is one
 
     def __getattr__(self, name: str) -> Any:
+        # copy and pickle ask for names before `_map` exists.
         if name.startswith("__") or name == "_map":
             raise AttributeError(name)
         if name not in self._map:

@@ -184,6 +184,7 @@ class Module(popxl.Module):
             factories, graph = module.create_graph(*args, **kwargs)
             variables = self.add_variable_inputs(name or type(module).__name__, factories)
             self.called_graphs_grad_info.update(graph.called_graphs_grad_info)
+            # Differentiating adds outputs that only the gradient graph reads, and the caller gets none of them.
             outputs = len(graph.graph.outputs)
             if autodiff in ("build_grad", "autodiff") or (autodiff == "auto" and module.implements_grad_graph):
                 provided, required = (
@@ -209,6 +210,7 @@ class Module(popxl.Module):
         else:
             self._reset()
             graph = self._graph_cache.create_graph(self, *args, **kwargs)
+            # A graph from the cache is built once, so its names are those of its first use.
             if graph not in self._made:
                 self._made[graph] = self._variable_factories.copy(), self._named_inputs.copy()
             made_factories, made_inputs = self._made[graph]
@@ -216,6 +218,7 @@ class Module(popxl.Module):
         named = GraphWithNamedArgs(
             graph, inputs, from_module=self, aux=self.aux, called_graphs_grad_info=self._called_gradients()
         )
+        # What was built belongs to the graph; the module starts empty for the next one.
         self._reset()
         return factories, named
 
@@ -320,6 +323,7 @@ class Module(popxl.Module):
         members = list(sub_modules)
         for index, child in enumerate(members):
             setattr(self, str(index), child)
+        # This goes past `__setattr__`, which would adopt the members a second time.
         object.__setattr__(self, "_sub_modules", members)
         return self
 

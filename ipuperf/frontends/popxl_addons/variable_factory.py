@@ -73,6 +73,7 @@ class VariableFactory:
         if callable(source):
             while True:
                 yield _called(source)
+        # An array without axes passes for an iterable, but cannot be iterated.
         elif isinstance(source, Iterable) and getattr(source, "shape", None) != ():
             yield from source
         else:

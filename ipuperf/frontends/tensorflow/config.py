@@ -50,6 +50,7 @@ class _Category:
     def __init__(self) -> None:
         for name, option in self.options.items():
             default = default_of(option)
+            # Lists and dictionaries are copied: otherwise all configurations would share the default.
             object.__setattr__(self, name, type(default)(default) if isinstance(default, (list, dict)) else default)
         for path in map(self._full, self.categories):
             kind = self.known.get(path) or type(path, (_Category,), {"path": path})
@@ -59,6 +60,7 @@ class _Category:
         return f"{self.path}.{name}" if self.path else name
 
     def __getattr__(self, name: str) -> Any:
+        # copy and pickle look for such names and expect this error.
         if name.startswith("__"):
             raise AttributeError(name)
         close = difflib.get_close_matches(name, [*self.options, *self.categories])
@@ -70,6 +72,7 @@ class _Category:
             raise ValueError(f"{self._full(name)} is a category and cannot be assigned to.")
         if name not in self.options:
             getattr(self, name)  # raises, with a suggestion
+        # Types are compared strictly, because a bool is an int to isinstance.
         types = types_of(self.options[name])
         if type(value) not in types or (
             isinstance(value, (list, tuple)) and any(type(entry) is not int for entry in value)
@@ -156,6 +159,7 @@ class IPUConfig(_Category):
 
     def served_by(self, host_processes: int) -> None:
         """Say how many host processes serve the replicas, as those of ``poprun`` would (not upstream)."""
+        # This goes past the check of names, as it is no option of upstream.
         object.__setattr__(self, "_host_processes", host_processes)
 
     def check(self) -> None:

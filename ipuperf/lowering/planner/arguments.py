@@ -33,6 +33,7 @@ def _chip_of(name: str) -> Chip:
     try:
         return load_machine(CHIPS.get(name.lower(), name)).chip
     except MachineError as error:
+        # A user who names a file needs that file's own error, not a list of chips.
         if name.endswith(".toml"):
             raise
         raise ValueError(

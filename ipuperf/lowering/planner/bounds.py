@@ -23,12 +23,15 @@ def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles:
     The arithmetic mean of inputs, weights and partial sums is at least the geometric one. The latter falls with the
     number of tiles, however they are split.
     """
+    # Vertices compute whole groupings, so the bound may count their padding too.
     padded = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     padded *= -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     padded *= -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
     work = form.batch * padded * math.prod(a.output for a in form.axes) / (tiles * passes.count)
+    # A dilated input stores only its elements; the zeros between them take no bytes.
     apart = math.prod(a.input_dilation for a in form.axes)
     window = math.prod(a.kernel for a in form.axes)
+    # Padding can make the result larger than the input, so a piece reads fewer elements than it has outputs.
     cut = math.prod(min(1.0, a.size / a.output) for a in form.axes)
     sizes = types.input**2 * kernel.partial_size * window * cut / apart
     return 3 * float(np.cbrt(work**2 * sizes))
@@ -52,7 +55,9 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
         positions *= axis.output
         reads *= min(1.0, axis.size / axis.output) / axis.input_dilation
     cycles_per_product = step_cycles(form, kernel) / grouping
+    # At best two tiles share an exchange bus and are fed at once, hence twice the rate.
     inputs = reads * types.input / (2 * rate) * (passes.out if not passes.ahead else 1)
+    # Each pass over input channels has sums of the whole result; passes over output channels share them out.
     sums = (kernel.partial_size / rate + clear_cycles(form, kernel)) * passes.inner
     weights = types.input / rate
     loops = (loop_cycles(form, kernel, chip) + turn_cycles(form, kernel)) / grouping
@@ -60,6 +65,7 @@ def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip:
     in_channels = -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     products = positions * groups * in_channels * out_channels * window / chip.tiles
     start = count * start_cycles(form, kernel, chip)
+    # The parts ``p / P`` and ``o / O`` that need no exchange come to the same cycles for every product.
     remaining_cycles = cycles_per_product - weights / positions - inputs / out_channels
     if remaining_cycles < 0:
         # Rounding must not lift a bound above the cycles of a plan.
@@ -74,6 +80,8 @@ def least_reduction(depth: Counts, kernel: Kernel, types: Types, passes: Passes,
     It is the start of the vertex and one loop: once for fewer than 16 partial sums, otherwise twice with 4 or more each
     (:func:`~.reductions.reduce_depths`).
     """
+    # ConvReduce starts in 33 and 20 a worker; its shortest loop adds 2 * (depth - 1) + 6 (``reductions.py``).
     least = 33 + chip.workers * (24 + 2 * np.minimum(depth, 16))
+    # A single partial sum is only cast; passes over input channels cast at the end instead (``finish``).
     least[depth == 1] = 27 * chip.workers if kernel.partial_size != types.output and passes.inner == 1 else 0
     return least

@@ -48,6 +48,7 @@ def serial_counts(channels: int) -> list[int]:
 
 def output_passes(form: Form) -> tuple[Passes, ...]:
     """Serial passes over output channels, with operands exchanged or not; these are tried first."""
+    # Where a form exchanges the operands, the batch takes the place of the output channels.
     counts = {*serial_counts(form.out_channels), *serial_counts(form.batch)}
     return tuple(Passes(out=n, ahead=True) for n in sorted(counts))
 
@@ -70,6 +71,7 @@ def passes_near(form: Form, count: int) -> tuple[Passes, ...]:
     outer = {*divisors(form.out_channels), *divisors(form.batch)}
     choices = [Passes(n, ahead=ahead) for n in sorted(outer) for ahead in (True, False)]
     choices += [Passes(inner=n) for n in divisors(form.in_channels)]
+    # The first search has tried ``count`` passes with the inputs ahead.
     return tuple(
         passes for passes in choices if count <= 2 * passes.count < 4 * count and passes != Passes(count, ahead=True)
     )
@@ -117,6 +119,7 @@ class Candidate:
 
     def least_bytes(self, passes: Passes, request: Request) -> float:
         """A lower bound of the bytes on a tile of any plan in these passes."""
+        # A rearrangement in each pass also has its exchange buffer; one ahead of the passes counts once.
         bound, form, tiles = (
             self.transform_bytes if passes.ahead else 2 * self.transform_bytes,
             self.form,

@@ -131,6 +131,7 @@ class _Grids:
     @property
     def surplus(self) -> Counts:
         """Bytes that a tile has of the table beyond an even spread over all tiles."""
+        # A bias of PopLibs' estimate, not traffic (``docs/reference/planner.md`` 7).
         grain = _grain(self.work)
         grains = -(-self.work.width // grain) * self.work.entries * self.work.groups
         even = -(-grains // self.chip.tiles) * grain * self.size
@@ -154,17 +155,20 @@ def _lookup_estimates(grids: _Grids) -> tuple[Counts, Counts]:
     split, divided = grids.index_split > 1, grids.row_split > 1
     second_indices = ceil_div(grids.indices, grids.row_split)
     grains = ceil_div(grids.columns, _grain(work))
+    # Split indices need a copy of the whole piece; otherwise only what exceeds an even spread arrives.
     table = np.maximum(split * grids.rows * grids.columns * grids.groups * size, grids.surplus)
     arriving = grids.row_split * second_indices * grids.columns * grids.groups * size
 
     def stage(part: Counts, indices: Counts) -> Counts:
         mine = ceil_div(indices, workers)
         hits = _hits(mine, grids.rows, work.entries)
+        # Indices outside the rows of a tile are read and skipped, which costs cycles too.
         return grids.groups * multi_slice_cycles(part, hits, mine - hits, size, workers)
 
     cycles = grids.exchange(table) + stage(grids.columns, grids.indices)
     cycles = cycles + divided * (grids.exchange(arriving) + stage(grains, second_indices))
     first_stage_bytes = divided * grids.indices * grids.columns * grids.groups * size
+    # The stages follow each other, so the larger one counts. An index takes 4 bytes.
     memory = np.maximum(
         table + first_stage_bytes + grids.indices * grids.groups * 4,
         first_stage_bytes + divided * arriving + second_indices * grids.groups * 4,
@@ -204,9 +208,11 @@ def _update_estimates(grids: _Grids) -> tuple[Counts, Counts]:
     split, divided = grids.index_split > 1, grids.row_split > 1
     sums = grids.rows * grids.columns * grids.groups
     slices = divided * grids.indices * grids.columns * size
+    # The workers share the rows, and each of them looks at every index.
     hits = _hits(grids.indices, ceil_div(grids.rows, chip.workers), work.entries)
     update = update_cycles(work, grids.columns, hits, grids.indices - hits, chip.workers)
     outputs = ceil_div(sums, grids.index_split)
+    # A tile receives its share of the sums from every part of the indices.
     reduced = outputs * grids.index_split
     reduction = strided_reduce(outputs, grids.index_split, size, chip)
     added = combined_cycles(work, outputs, chip, apart=True)

@@ -192,12 +192,15 @@ def form_of(work: Convolution) -> Form:
         zip(work.input_size, work.kernel_size, work.output_size, work.strides, work.dilation, work.padding, strict=True)
     )
     if work.pass_ == "fwd":
+        # Only the sum of the padding counts, as the planner asks for sizes and not for places.
         form_axes = [Axis(n, k, out, s, 1, d, sum(p)) for n, k, out, s, d, p in axes]
         form = Form(work.batch, work.groups, inputs_per_group, outputs_per_group, tuple(form_axes), "fwd")
     elif work.pass_ == "bwd":
+        # The gradient of a strided convolution convolves the result's gradient with zeros between its elements.
         form_axes = [Axis(out, k, n, 1, s, d, n - 1 - (out - 1) * s + (k - 1) * d) for n, k, out, s, d, _ in axes]
         form = Form(work.batch, work.groups, outputs_per_group, inputs_per_group, tuple(form_axes), "bwd")
     else:
+        # The gradient of the result is the kernel: stride and dilation change places.
         form_axes = [Axis(n, out, k, d, 1, s, sum(p)) for n, k, out, s, d, p in axes]
         # The gradient of the weights sums over the batch, so batch and input channels change places.
         form = Form(inputs_per_group, work.groups, work.batch, outputs_per_group, tuple(form_axes), "wu")
@@ -277,6 +280,7 @@ def expand(form: Form, dims: Sequence[int]) -> Form:
     channels, axes = form.in_channels, list(form.axes)
     for dim in dims:
         channels *= axes[dim].kernel
+        # Each position has its own window of inputs in its channels.
         axes[dim] = Axis(axes[dim].output, 1, axes[dim].output)
     return replace(form, in_channels=channels, axes=tuple(axes), expanded=tuple(dims))
 

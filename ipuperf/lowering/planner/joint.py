@@ -69,11 +69,13 @@ def _forward_kernels(form: Form, chip: Chip, types: Types, limit: float) -> Iter
         if kernel.method == "OUTER" or (kernel.method == "AMP" and kernel.in_grouping % kernel.units == 0):
             yield kernel
     out_grouping = 1 if types.partial == 4 else 2
+    # A piece takes the fewest bytes with single channels, so this vertex stands for every HMAC.
     unpadded = Kernel("HMAC", 0, 1, 1, out_grouping, 1, types.input, types.partial)
     if least_bytes(form, unpadded, types, ONCE, chip.tiles) > limit:
         return
     units, step = amp_units(chip, types.input, types.partial), 4 // types.input
     channels, last_groups = -(-form.in_channels // step) * step, 0
+    # The input grouping becomes the output grouping of an AMP vertex in the update, hence whole units.
     whole = math.lcm(units, step)
     for size in (*((1,) if step == 1 < units else ()), *range(whole, channels + 1, whole)):
         groups = -(-channels // size)
@@ -122,12 +124,14 @@ def layer_passes(form: Form, kernel: Kernel, chip: Chip, types: Types) -> tuple[
     # With a single row the update is an outer product.
     if update.in_channels == 1 and out_grouping == 1:
         weights = Kernel("OUTER", 0, 1, 1, in_grouping, 1, types.input, types.input)
+    # A forward AMP vertex fixes both groupings of the update; any other leaves them open.
     elif in_grouping != 1:
         weights = _best_amp(update, chip, types, (out_grouping, in_grouping) if kernel.method == "AMP" else None)
     else:
         weights = replace(dots, in_grouping=out_grouping, out_grouping=1)
     if back is None or weights is None:
         return None
+    # The update reads what the forward pass laid out, so its channels are cut in that pass's groupings.
     return (
         LayerPass(forward, kernel, kernel),
         LayerPass(backward, back, back),
@@ -199,6 +203,7 @@ class _Splits:
         reduction = least_reduction(depth, kernel, types, ONCE, chip)
         weights = inputs * outputs * (1 - 1 / field) * (types.input / rate)
         reads = np.minimum(positions, form.axes[-1].whole) * inputs
+        # Nothing is halved for a shared exchange bus: the derived passes do not share it.
         shared = reads * (1 - 1 / out) * (types.input / rate)
         return _LeastCycles(vertex + sums + reduction + start_cycles(form, kernel, chip), weights, shared)
 
@@ -290,6 +295,7 @@ def cheapest_splits(
     least_cycles_free = float(free.min())
     # Serial passes are judged by the least cycles of one pass, so these are worked out fully where they may still pay.
     serial = (
+        # Two serial passes, the fewest there are, slice in three products each: six slices.
         passes == ONCE and parts[0].kernel.method == "AMP" and least_cycles_free + 6 * slices_at_least(chip) <= bound[0]
     )
     if not serial:
@@ -303,6 +309,7 @@ def cheapest_splits(
         for grid, part in zip(grids, parts, strict=True)
     ]
     work_cycles = passes.count * (work[0] + work[1] + work[2])
+    # PopLibs' condition on the work of all tiles decides between plans, so it is no mere cut (``work_asked``).
     enough_work = [
         passes.count * pass_work * splits.tiles >= work_asked(part.form, part.kernel)
         for pass_work, part in zip(work, parts, strict=True)
@@ -376,6 +383,7 @@ def joint_plan(chip: Chip, product: Form, types: Types, limit: float, bound: flo
     layers.sort(key=lambda option: option[0])
     serial = serial_counts(form.out_channels)
     best: Layer | None = None
+    # A plan of exactly ``bound`` cycles may still win, whatever its bytes.
     least: tuple[float, float] = (bound, np.inf)
     later: list[tuple[float, int]] = []
     for number, (cycles, parts) in enumerate(layers):

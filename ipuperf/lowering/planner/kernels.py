@@ -88,6 +88,7 @@ def amp_kernels(chip: Chip, in_size: int, partial_size: int) -> tuple[Kernel, ..
     vertices: dict[Kernel, None] = {}
     # Chips with 16 units also have the vertices for 8.
     for units in dict.fromkeys((most_units, min(most_units, 8))):
+        # Groupings divide the inputs of an AMP unit and are at least a load wide (``docs/reference/planner.md`` 2).
         for in_grouping in [
             grouping for grouping in (full, full // 2, full // 4) if grouping * in_size % chip.data_path_bytes == 0
         ]:
@@ -120,6 +121,7 @@ def hmac_kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_si
     """Horizontal MAC vertices with every input grouping (even in half precision) that changes the number of groups."""
     step = 1 if in_size == 4 else 2
     channels = -(-form.in_channels // step) * step
+    # With half partial sums a horizontal MAC takes two output channels at once.
     out_grouping = 1 if partial_size == 4 else 2
     sizes = np.arange(step, channels + 1, step)
     # Only the smallest grouping for each number of groups: a larger one would only add padding.
@@ -158,6 +160,7 @@ def kernels(form: Form, chip: Chip, in_size: int, partial_size: int, out_size: i
         vertices += [
             Kernel("VMAC", 0, grouping, 1, 1, 1, 2, partial_size) for grouping in groupings if grouping <= form.groups
         ]
+    # An outer product adds nothing up, so its result keeps the type of its inputs.
     if form.one_by_one and form.in_channels == 1 and (in_size >= partial_size or out_size == in_size):
         vertices.append(Kernel("OUTER", 0, 1, 1, 8 // in_size, 1, in_size, in_size))
     return vertices

@@ -90,6 +90,7 @@ def _joint_layer(forward: Request) -> Layer | None:
 def layer_cost(forward: Request) -> LayerCost:
     """Cycles of the passes of a layer in training, planned jointly and one by one, and which way is chosen."""
     layer = _joint_layer(forward)
+    # The answer shows both prices, so a joint plan is searched even where it is not chosen.
     jointly = layer or joint_plan(forward.chip, forward.form, forward.types, float(forward.limit))
     apart = sum(plan_once(request).total for request in passes_of(forward))
     return LayerCost(jointly.total if jointly else None, apart, layer is not None)

@@ -93,6 +93,7 @@ def _side_by_side(chip: Chip, work: MultiConvolution) -> tuple[PlacedPlan, ...] 
         tiles = chip.tiles - start - reserved_later
         if tiles < 1:
             return None
+        # The planner sees a chip with as many tiles as are left, so the plan keeps to them.
         request = request_of(replace(chip, tiles=tiles), convolutions[index])
         is_last = len(placed) == len(order) - 1
         if reference is None:

@@ -37,6 +37,7 @@ def ways(request: Request) -> Sequence[Way]:
         )
     searched = tuple(_searched(other_request) for other_request in requests)
     original_plans = tuple(plan for plan in map(_of_original, requests) if plan is not None)
+    # The plans of a layer's passes belong together, so the original's count only if this chip has them all.
     return (
         [searched, original_plans]
         if len(original_plans) == len(searched) and original_plans != searched
@@ -60,11 +61,14 @@ def _of_original(request: Request) -> ConvolutionPlan | None:
     best = cheapest_in_training(original_request) if request.form.pass_ in TRAINING else cheapest(original_request)
     form, kernel, grid = best.form, best.kernel, best.grid
     units = [amp_units(some_chip, types.input, types.partial) for some_chip in (chip, original)]
+    # A vertex for more AMP units than the chip has cannot run on it.
     if grid.tiles[0] > chip.tiles or units[0] < units[1]:
         return None
+    # The splits are the original's; their cycles follow from the figures of this chip.
     grid = replace(grid, inner=inner_cycles(grid.piece.batch, grid.piece.field, form, kernel, chip))
     compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
     terms = operand_terms(form, kernel, grid, compute, types, best.passes, chip, best.cut)
     terms = with_reduction(terms, kernel, grid, types, best.passes, chip)
+    # The original's plan may exceed the limit itself, when nothing fits; then it may do so here.
     fits = terms["temp_bytes"][0] <= max(request.limit, best.cost[1])
     return explained(request, replace(best, grid=grid, terms=terms)) if fits else None

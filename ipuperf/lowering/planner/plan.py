@@ -206,5 +206,6 @@ def explained(request: Request, best: BestSplit) -> ConvolutionPlan:
         request=request,
         form=form,
         unit=kernel,
+        # ``fixed_bytes`` only helps the search to add the reduction.
         **{name: int(values[0]) for name, values in best.terms.items() if name != "fixed_bytes"},
     )

@@ -64,6 +64,7 @@ def reduce_many_cycles(outputs: Counts, depth: Counts, types: tuple[int, int], c
     size, workers, many = types[0], chip.workers, _REDUCE_LOOP[types][1]
     width = 4 if size == 4 else 8
     loops, remainder = outputs // width, outputs % width
+    # What is no whole vector takes loops of four, two and one elements.
     loops = loops + (remainder & 1) + (remainder >> 1 & 1) + (remainder >> 2)
     tail = np.where(remainder > 0, 2 * depth + (13 if size == 4 else 11), 3 * depth + many)
     shares = loops // workers
@@ -97,6 +98,7 @@ def reduction(partials: Counts, depths: Counts, size: int, out_size: int, chip: 
     """The reduction of ``depths`` partial sums of ``partials`` elements on each tile."""
     none = np.zeros_like(partials)
     several = np.flatnonzero(depths > 1)
+    # Tiles with a single partial sum have nothing to add but still cast it.
     if size != out_size and len(several) < len(none):
         cycles = planned_cast_cycles(partials, max(size, out_size), chip)
     else:
@@ -136,6 +138,7 @@ def _stages(partials: Counts, depths: Counts, size: int, out_size: int, chip: Ch
             exchange = exchange + active * ceil(sent * size, chip.exchange_bytes_per_cycle)
         sent, left = ceil(sent, fan), ceil(left, fan)
         final = _reduce_vertex(left, fan, (size, out_size), chip)
+        # Only the last stage writes the type of the result; earlier ones keep that of the sums.
         between = final if size == out_size else _reduce_vertex(left, fan, (size, size), chip)
         cycles = cycles + active * np.where(stages == stage + 1, final, between)
     return Reduction(exchange, cycles, partial_bytes, stages)
@@ -145,6 +148,7 @@ def _stages(partials: Counts, depths: Counts, size: int, out_size: int, chip: Ch
 def least_reductions(partial_size: int, out_size: int, chip: Chip) -> Counts:
     """Lower bounds of the cycles of reducing 0, 1, 2 ... (up to the number of tiles) partial sums, for any outputs."""
     depths = np.arange(chip.tiles + 1)
+    # Whole vectors of 4 floats or 8 halves have a cheaper vertex, so they may undercut a single output.
     reductions = [
         reduction(np.full_like(depths, n), np.maximum(depths, 1), partial_size, out_size, chip) for n in (1, 4, 8)
     ]

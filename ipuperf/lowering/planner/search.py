@@ -81,6 +81,7 @@ class Search:
             and (least := c.least(passes)) <= bound
             and c.least_bytes(passes, request) <= limit
         ]
+        # The sort is stable: options of equal bounds keep their order, which decides between equal plans.
         self.options = sorted(options, key=lambda option: option[0])
         self.spaces: dict[int, Space | None] = {}
 
@@ -105,6 +106,7 @@ class Search:
                 continue
             if best is None and least >= guess:
                 guess = _GUESSES[guesses] * least + _GUESS_CYCLES
+                # The last guess is infinite, so the guesses never run out.
                 guesses += 1
             searched = current_bound if best else min(current_bound, guess)
             option_best = self.best(number, searched, least_memory=False)
@@ -168,6 +170,7 @@ class Search:
         """The first by ``rank`` of all plans of at most ``bound`` cycles that fit."""
         best: BestSplit | None = None
         for index, (least, _, _) in enumerate(self.options):
+            # Options are sorted by their bound, so all later ones are beyond it too.
             if least > bound:
                 break
             if self.least(index, 0) > bound or (priced := self._priced(index, bound)) is None:
@@ -190,6 +193,7 @@ class Search:
         form, kernel = candidate.form, candidate.kernel
         compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
         compute_cycles = compute * passes.count
+        # PopLibs' condition on the work of all tiles decides between plans, so it is no mere cut (``work_asked``).
         chosen = np.flatnonzero((compute_cycles <= left) & (compute_cycles * grid.tiles >= work_asked(form, kernel)))
         if not len(chosen):
             return None
@@ -216,6 +220,7 @@ class Search:
         if not len(fitting):
             return None
         keys = rank({name: values[fitting] for name, values in terms.items()}, grid.tiles[fitting])
+        # ``lexsort`` takes its main key last.
         at = int(np.lexsort(keys[::-1])[0])
         cost = (int(keys[0][at]), int(keys[1][at]), int(keys[2][at]))
         best_index = fitting[at : at + 1]
@@ -232,6 +237,7 @@ def _serial_plan(request: Request, candidates: list[Candidate]) -> BestSplit | N
     limit, best = request.limit, None
     serial, smaller = output_passes(request.form), smaller_passes(request.form)
     while True:
+        # One pass has failed at the first limit; at a larger one it comes into question.
         for ways in (serial if limit == request.limit else (ONCE, *serial), smaller):
             best = best or Search(request, candidates, ways, limit).cheapest()
         if best:

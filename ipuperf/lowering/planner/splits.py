@@ -111,6 +111,7 @@ def _rows(sizes: tuple[int, ...], tiles: int) -> _Rows:
     used = np.ones(1, dtype=np.int64)
     axis_splits: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for axis, size in enumerate(sizes):
+        # Axes of one element have one split, so they would only make the tables wider.
         if size > 1:
             split = useful_splits(size, tiles)
             old_row, new_split = np.nonzero(used[:, None] * split <= tiles)
@@ -288,6 +289,7 @@ def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit:
     if passes.inner > 1:
         sums = sums * (1 + 1 / channels.depth)
     alone = fields.all_positions * work + fields.all_reads * arrive
+    # The bound is linear in one over the field row's tiles, so it is least with one tile or with all that remain.
     least = np.minimum(alone, moved + (alone - moved) * channels.share) + fixed
     if limit < np.inf:
         bytes_bound = weights + (fields.all_reads * inputs + fields.all_positions * sums) * channels.share
@@ -322,6 +324,7 @@ def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndar
     counts = np.maximum(0, np.searchsorted(used_c, tiles // used_f, side="right") - low)
     ends = np.cumsum(counts)
     field_rows = np.repeat(keep_f, counts)
+    # Counts up from ``low`` in each range at once, without a loop over the ranges.
     channel_rows = keep_c[np.arange(len(field_rows)) - np.repeat(ends - counts - low, counts)]
     positions, reads, weights = fields.positions[field_rows], fields.reads[field_rows], space.weights[channel_rows]
     pair_cycles = (
@@ -367,6 +370,7 @@ def candidate_splits(space: Space, cycles: float, chip: Chip) -> Grid | None:
     if not len(field_rows):
         return None
     fields, channels, form = space.fields.rows, space.channels.rows, space.form
+    # The last kernel axis is never split, so every piece has all of it.
     last_kernel = np.full(len(channel_rows), form.axes[-1].kernel, dtype=np.int64)
     piece = Piece(
         batch=fields.parts[0][field_rows],

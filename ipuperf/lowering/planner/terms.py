@@ -78,8 +78,10 @@ def needs(form: Form, kernel: Kernel) -> Needs:
     result in another grouping than the next layer reads is only regrouped on its tiles. Passes of a joint plan leave
     their operands where the forward pass had them.
     """
+    # A product lies as exchanged operands do, so its plain form is the turned one (``docs/reference/planner.md`` 3.2).
     update, turned = form.pass_ == "wu", form.swapped != form.is_product
     pad_in, pad_out = form.in_channels % kernel.in_grouping > 0, form.out_channels % kernel.out_grouping > 0
+    # Both operands have the input channels, so padding those moves both.
     both = bool(form.expanded) or turned or form.combined > 1 or pad_in or update
     inputs_too = both or form.pass_ == "fcwu" or (form.pass_ == "fcbwd" and not form.joint)
     weights_too = both or bool(form.flattened) or pad_out
@@ -116,6 +118,7 @@ def moves(form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | No
         rate = kernel.out_grouping * types.input
         rearrangements.append(move("weights", weights, types.input, rate, form.out_channels, far=False))
     if need.result or need.regroup:
+        # A rearrangement copies element by element, a mere change of grouping whole groupings.
         rate = types.output * (1 if need.result else kernel.out_grouping)
         rearrangements.append(move("result", outputs, types.output, rate, form.out_channels, far=need.result))
     return tuple(rearrangements)
@@ -207,8 +210,10 @@ def _zero_padding(
     piece, zeros = grid.piece, np.zeros_like(grid.tiles)
     extra_kernel, extra_input = [zeros] * len(form.axes), [zeros] * len(form.axes)
     size, split = form.axes[dim].kernel, grid.kernel[dim]
+    # Pieces of an uneven split have two sizes, and either may leave a remainder.
     remainder = np.maximum(size // split % multiple, -(-size // split) % multiple)
     extra_kernel[dim] = (multiple - remainder) % multiple
+    # Added kernel elements lie a dilation apart and reach that much further into the input.
     extra_input[dim] = extra_kernel[dim] * form.axes[dim].kernel_dilation
     if kernel.method == "SLIC":
         extra_input = [e + max(0, a.padding) for e, a in zip(extra_input, form.axes, strict=True)]
@@ -292,6 +297,7 @@ def _sum_bytes(elements: np.ndarray, kernel: Kernel, grid: Grid, types: Types) -
     # A single partial sum of the result's type is the result itself.
     sums = sum_bytes * (grid.depth > 1) if kernel.partial_size == types.output else sum_bytes
     if kernel.method == "SLIC":
+        # SLIC keeps one more share of the sums and 200 bytes (``docs/reference/planner.md`` 3).
         sum_bytes = sum_bytes + ceil(sum_bytes, grid.piece.groups) + 200
     return sums, sum_bytes
 
@@ -345,6 +351,7 @@ def operand_terms(
         "exchange_operands": ceil(moved_weights, rate) + (0 if passes.ahead else arrive),
         "tile_transform": -(-zero_weights // rate) + -(-zero_inputs // paired),
         "compute": compute,
+        # PopLibs charges this for a single partial sum too (``docs/reference/planner.md`` 3.1).
         "exchange_partials": ceil(partials, rate),
     } | _serial_terms(form, kernel, grid, elements.sums, types, passes, chip)
     broadcast = arrive + ahead_transform.exchange + ahead_transform.copy if passes.ahead else 0
@@ -355,6 +362,7 @@ def operand_terms(
     # Bytes that live through all passes.
     fixed = sliced_bytes + added_bytes + (ahead_transform.most + input_bytes if passes.ahead else 0)
     plan_terms = {"dynamic_slice": 0, "dynamic_update": 0} | terms
+    # Temporary bytes count a rearrangement twice: the rearranged bytes and their exchange buffer.
     plan_terms |= {
         "broadcast": broadcast,
         "prepare": prepare,
@@ -429,6 +437,7 @@ def _serial_ends(
     if passes.count > 1 and _sliced(form):
         share = -(-_whole_operands(form, kernel)[1] // grid.tiles)
         sliced_bytes = share * types.input
+        # The exchange of the bytes, then a cycle for each element (``docs/reference/planner.md`` 3.3).
         prepare = ceil(sliced_bytes, chip.exchange_bytes_per_cycle) + share
     if passes.inner > 1:
         results = ceil(sums, grid.depth)

@@ -27,6 +27,7 @@ def step_cycles(form: Form, kernel: Kernel) -> float:
     A step is one position, one kernel element and one grouping of groups, input and output channels.
     """
     if kernel.method == "HMAC":
+        # With a dilated input only one position in so many meets a stored element.
         return (7 + dot_cycles(kernel.in_grouping, kernel)) / math.prod(a.input_dilation for a in form.axes)
     macs = kernel.in_grouping * kernel.out_grouping
     if kernel.method in ("AMP", "OUTER"):
@@ -41,6 +42,7 @@ def loop_cycles(form: Form, kernel: Kernel, chip: Chip) -> float:
     """
     if kernel.method == "HMAC":
         elements = math.prod(a.kernel for a in form.axes)
+        # The constants around the kernel loop come once for all its elements; a step bears its part.
         return chip.workers * (35 - 17 * short_hmac(form, kernel)) + (10 + 16 * chip.workers) / elements
     if kernel.method == "AMP":
         return _amp_loop_cycles(form.one_by_one, kernel, chip)
@@ -53,6 +55,7 @@ def _amp_loop_cycles(flat: bool, kernel: Kernel, chip: Chip) -> float:
 
     A dilated input needs fewer positions, so the minimum is the same.
     """
+    # A batch of two keeps the form from being one flat field.
     form = Form(1 if flat else 2, 1, 1, 1, (POINT, POINT), "fwd")
     positions = np.arange(1, 65)
     ones = np.ones_like(positions)
@@ -76,6 +79,7 @@ def turn_cycles(form: Form, kernel: Kernel) -> float:
 
 def clear_cycles(form: Form, kernel: Kernel) -> float:
     """A lower bound of the tile cycles of clearing each partial sum."""
+    # Two partial sums are cleared in a cycle (``vertices._zero_partials``).
     return 0.5 if kernel.method == "HMAC" or (kernel.method == "AMP" and not kernel.flat(form)) else 0.0
 
 
@@ -107,6 +111,7 @@ def least_cycles(form: Form, kernel: Kernel, chip: Chip) -> tuple[float, float]:
     sums = outputs * kernel.group_grouping * kernel.out_grouping * kernel.partial_size
     spread = (steps * step_cycles(form, kernel) + sums / chip.exchange_bytes_per_cycle) / chip.tiles
     start = start_cycles(form, kernel, chip)
+    # One whole loop: the bound of a step is divided by the kernel rows that a pass covers.
     if kernel.method == "AMP":
         return spread, loop_cycles(form, kernel, chip) * kernel.height + start
     return spread, start

@@ -61,6 +61,7 @@ def _spans(batch: Counts, field: tuple[Counts, ...], form: Form, workers: int) -
     These are the length of the first row piece, the number of whole rows after it, the length of the last row piece,
     and the width of whole rows. A worker takes consecutive outputs of the flat piece.
     """
+    # With a dilated input one kernel element touches outputs that lie so far apart.
     steps = [axis.worklist_stride for axis in form.axes]
     width = ceil(field[-1], steps[-1])
     rows = batch
@@ -146,6 +147,7 @@ def _amp_cycles(piece: Piece, inner_loops: Counts, form: Form, kernel: Kernel, c
     passes = -(-kernel.out_grouping // kernel.units)
     if kernel.flat(form):
         half_wide = kernel.in_size == 2 and (kernel.partial_size == 4 or kernel.units == 16)
+        # This is ``k`` in the formula of ``docs/reference/cycles.md`` 7.1.
         common = int(half_wide or kernel.partial_size == 4)
         retained = workers * (7 + 3 * (in_groups * groups - 1)) if half_wide else 0
         later = (in_groups - 1) * (16 - common + out_groups * (19 + passes * (6 + load + inner_loops[0])))

@@ -80,6 +80,7 @@ class Repeat(ControlStep):
 
     def with_trips(self, trips: Mapping[str, int]) -> Repeat:
         """The loop with its own number of trips, and its body."""
+        # A loop has the name of the graph that it repeats, which is the key here.
         return replace(self, count=trips[self.name], body=self.body.with_trips(trips))
 
     def describe(self) -> list[str]:

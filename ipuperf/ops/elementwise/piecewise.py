@@ -34,6 +34,7 @@ class EluGrad(ActivationGrad):
     def value(self, grad: Term, x: Term) -> Term:
         """Nine passes: 1 above 0 and the slope elsewhere, times ``grad``."""
         slope = exp(minimum(x, 0)) * self.alpha
+        # Steps of 0 and 1 take the place of a selection, because a formula is a chain of ufuncs.
         return ((slope - 1) * (1 - heaviside(x, 0)) + 1) * grad
 
 

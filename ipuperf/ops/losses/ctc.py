@@ -170,6 +170,7 @@ class CtcLossGrad(Op):
         # No path has these labels: the gradient is undefined unless it is asked to be 0.
         if math.isinf(total):
             return np.full(class_logs.shape, 0.0 if self.zero_infinity else np.nan)
+        # Read backwards, a path skips from the label to which it skips forwards.
         skips_backwards = np.zeros(len(skips), bool)
         skips_backwards[2:] = skips[:1:-1]
         backwards = _forwards(logs[::-1, ::-1], skips_backwards)[::-1, ::-1]
@@ -238,6 +239,7 @@ class CtcBeamSearchDecoder(Op):
     def _best(self, logs: np.ndarray) -> list[tuple[tuple[int, ...], float]]:
         """The best labellings of one sequence. For each prefix the beam holds two logarithms: the probability of
         the paths that end with a blank, and of those that do not."""
+        # The empty prefix counts as ending with a blank, with probability 1.
         beam: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}
         for step in logs:
             following: dict[tuple[int, ...], list[float]] = {}

@@ -172,6 +172,7 @@ class CrossEntropyShardedGrad(_Sharded):
             vertices.unary("EXPONENT", dtype, count, in_place=True),
             vertices.broadcast_outer("MULTIPLY", dtype, count, classes, in_place=True),
             *_index_work(labels.dtype, rows),
+            # Single elements are updated, so the table has as many rows as elements.
             multi_update_add(dtype, rows, count, 1),
         ]
 

@@ -39,6 +39,7 @@ class AlongAxis(Op):
         """Of the result: type, elements, lines of classes, classes, and how many classes are neighbours in memory."""
         spec = self.outputs[0].spec
         classes = spec.shape[self.axis]
+        # Only along the last axis are the classes of a line neighbours.
         run = classes if self.axis == len(spec.shape) - 1 else 1
         return spec.dtype, spec.elements, spec.elements // max(classes, 1), classes, run
 
@@ -460,6 +461,7 @@ class NlllWithSoftmaxGradDirect(_Loss):
         return sequence(
             *fill_steps,
             *labels.steps,
+            # The loss comes before the scale, which turns a count of 0 labels into 1.
             *loss,
             *scale,
             partial(np.multiply, probs.reshape(rows.shape), factor[..., None], rows),

@@ -71,6 +71,7 @@ def taps(
         positions, weights = NEAREST[nearest](places)[np.newaxis], np.ones((1, new))
     else:
         reach = 1 if mode == "linear" else 2
+        # Linear interpolation has two taps around the place, cubic interpolation four.
         positions = np.floor(places) + np.arange(1 - reach, 1 + reach)[:, np.newaxis]
         weights = 1 - np.abs(places - positions) if mode == "linear" else _cubic(places - positions)
     return np.clip(positions, 0, old - 1).astype(np.intp), weights

@@ -230,6 +230,7 @@ class _InputPass(_Convolutional):
     def convolution(self) -> works.Convolution:
         """The forward convolution whose gradient this is."""
         grad, w = (t.shape for t in self.inputs[:2])
+        # The gradient has the output channels of the forward convolution, the weights its input channels.
         return self.describe(grad[0], (w[1] * self.groups, grad[1]), self.size(), w[2:])
 
     def infer(self) -> list[TensorSpec]:
@@ -436,6 +437,7 @@ def _as_forward(conv: works.Convolution) -> works.Convolution | None:
     would make large columns.
     """
     reach = [d * (k - 1) for k, d in zip(conv.kernel_size, conv.dilation, strict=True)]
+    # The padding is what the kernel reaches beyond the forward padding.
     padding = tuple(
         (r - pad_before, r - pad_after) for r, (pad_before, pad_after) in zip(reach, conv.padding, strict=True)
     )

@@ -121,6 +121,7 @@ class Cholesky(Op):
         dtype, (count, size) = self.inputs[0].dtype, _square(self, self.inputs[0])
         steps: list[Work] = [*shape.copy_work(self.inputs[0])]
         for rows, rows_below in _blocks(size if count else 0, self.block_size):
+            # Each column is finished before the columns behind it can be.
             for behind in range(rows - 1, -1, -1):
                 steps.append(_rows("RSQRT", dtype, count))
                 steps.append(_rows("MULTIPLY", dtype, count * (behind + 1)))

@@ -29,6 +29,7 @@ class _GatedUnit(RecurrentCell):
 
     def _after(self, state: np.ndarray, update: np.ndarray, candidate: np.ndarray, scores: Scores) -> States:
         update = update if scores is None else update * (1 - scores)
+        # This form needs one product with the gate instead of two.
         return (candidate + update * (state - candidate),)
 
     def _through_update(
@@ -166,6 +167,7 @@ class ResetFirstGruCell(_GatedUnit):
         parts = np.split(saved, 3, axis=-1)
         candidate, update, state_grad, score_grad = self._through_update(grads[0], states[0], parts, scores)
         reset_state = product(candidate, 2, 3)
+        # The reset state is a product, so its gradient goes to the gate and to the state, each times the other.
         reset = self.gate.gradient(parts[0], reset_state * states[0])
         state = state_grad + reset_state * parts[0] + product(self._joined(reset, update), 0, 2)
         sums = self._joined(reset, update, candidate)

@@ -260,6 +260,7 @@ class Gather(GroupIndexed):
         flat = rows.reshape(replicas, count)
         # An empty axis has nothing to take.
         if size:
+            # `clip` makes indices out of range harmless: they were checked before, or their slices are zeroed below.
             steps += [partial(source[r].take, flat[r], 1, result[r], "clip") for r in range(replicas)]
         if zeroing:
             # As unsigned numbers negative indices are large.

@@ -101,6 +101,7 @@ class ReduceMedianGrad(Op):
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Write to lines of a copy, then bring the copy into the order of the result."""
         (grad, positions), out, axes = inputs, outputs[0], self.axes
+        # The first axis is that of the replicas, hence i - 1.
         order = [i for i in range(out.ndim) if i - 1 not in axes] + [axis + 1 for axis in axes]
         target = out.transpose(order)
         other_lengths = target.shape[: out.ndim - len(axes)]

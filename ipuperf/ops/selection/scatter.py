@@ -123,6 +123,7 @@ class ScatterReduce(GroupIndexed):
             # `put` writes in order, so of several values the last counts.
             steps.append(partial(target.put, flat, updates, "clip"))
         else:
+            # `at` counts every repetition of a position, unlike indexing with an operator.
             steps.append(partial(COMBINED[self.reduction][0].at, target, flat, updates))
         # The start value of an extreme is the limit of
         # its type; untouched elements must be 0 instead.

@@ -246,6 +246,7 @@ class ReplicatedReduceScatter(_Collective):
 
 
 def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
+    # Sums of float16 are made in float32 and rounded here.
     return partial(np.copyto, target, source, casting="same_kind")
 
 

@@ -82,6 +82,7 @@ class Access(NamedTuple):
 
     def meets(self, access: Access) -> bool:
         """Whether the order of the two matters: one stores, and nothing shows that the entries differ."""
+        # Only two numbers show that the entries differ: an input may hold any entry.
         apart = isinstance(self.entry, int) and isinstance(access.entry, int) and self.entry != access.entry
         return self.buffer is access.buffer and (self.stores or access.stores) and not apart
 

@@ -60,6 +60,7 @@ class UpdateOp(Op):
             number = default if value is None else float(value)
             return lambda replica: number
         values = inputs[index]
+        # A scalar has the axis of the replicas alone, so no run needs to reshape it.
         if values.ndim == 1:
             return lambda replica: float(values[replica])
         return lambda replica: float(values[replica].reshape(-1)[0])

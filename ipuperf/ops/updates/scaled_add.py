@@ -52,6 +52,7 @@ class ScaledAdd(UpdateOp):
         """The ScaledAdd or aX+bY compute set."""
         x, y = self.inputs[:2]
         tensor = self.has_tensor_factor("a", "b")
+        # A factor of 1 on X needs no vertex with two factors.
         both = self.factor_index("a") is not None or self.a not in (None, 1.0)
         name = "aXPlusbYSupervisor" if both else "ScaledAddSupervisor"
         return Vertices(

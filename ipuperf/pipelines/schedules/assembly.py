@@ -56,6 +56,7 @@ def assemble(
             raise ScheduleError(f"{name}: {cell} in step {step}; there are {total} steps and {len(devices)} stages")
         for ipu in devices[cell.stage]:
             grid[step][row[ipu]].append((rank, cell))
+    # The rank alone is the key: cells do not compare, and equal ranks keep their order.
     steps = tuple(
         tuple(tuple(cell for _, cell in sorted(cells, key=lambda entry: entry[0])) for cells in step) for step in grid
     )

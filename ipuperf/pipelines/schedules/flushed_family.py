@@ -35,6 +35,7 @@ def one_forward_one_backward(stages: int, micro_batches: int, *, devices: Device
         _alternating(
             [Cell("F", stage, number) for number in range(micro_batches)],
             [Cell("B", stage, number) for number in range(micro_batches)],
+            # The warm-up has a forward for each stage that follows.
             stages - 1 - stage,
         )
         for stage in range(stages)
@@ -71,7 +72,9 @@ def interleaved_one_forward_one_backward(
     for ipu in range(ipus):
         forwards = [Cell("F", chunk * ipus + ipu, number) for chunk, number in turns]
         backwards = [Cell("B", (chunks - 1 - chunk) * ipus + ipu, number) for chunk, number in turns]
+        # Megatron's warm-up: two forwards for each later IPU, and one group for each chunk but the last.
         rows.append(_alternating(forwards, backwards, 2 * (ipus - 1 - ipu) + (chunks - 1) * ipus))
+    # One micro-batch for each IPU is a group, and each of its stages takes two steps.
     return _assembled(name, micro_batches, groups, rows, stages, 2 * stages)
 
 

@@ -118,6 +118,7 @@ def _check_row(table: Timetable, places: _Places, kind: str, stage: int) -> None
         previous = place[0]
         for earlier_kind, earlier_places in prerequisites:
             earlier = earlier_places[number]
+            # Places compare by their steps first, then by their ranks in the row.
             if earlier is not None and earlier >= place:
                 raise ScheduleError(
                     f"{table.name}: {_text(kind, stage, number, place[0])} needs "

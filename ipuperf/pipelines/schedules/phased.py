@@ -113,6 +113,7 @@ def _steps(numbers: PhaseNumbers, turns: Turns, inference: bool) -> tuple[int, l
     step of the last turn.
     """
     counts = [max(phase_turns) + 1 for phase_turns in turns]
+    # The first forward phase has the last backward phase.
     last_phase = numbers.forward[-1] if inference else numbers.backward[0]
     # A phase has one step for each turn of its stages; gaps between phases have one step.
     widths = [1] * (last_phase + 1)
@@ -128,6 +129,7 @@ def _steps(numbers: PhaseNumbers, turns: Turns, inference: bool) -> tuple[int, l
     ]
     if inference:
         return sum(widths), forward, []
+    # Backward the turns of a phase run in the opposite order, so they count from its end.
     ends = [begins[backward_number] + widths[backward_number] - 1 for backward_number in numbers.backward]
     return (
         sum(widths),

@@ -27,6 +27,7 @@ def _cells(stages: int, starts: range, inference: bool, recompute: bool, last_po
             # Positions run in ascending order, so backward ranks follow all forward ranks.
             rank = 2 * stages - 1 - stage
             yield start + position, rank, Cell("B", stage, micro_batch)
+            # The last stage runs its backward right after its forward, so nothing is lost there.
             if recompute and stage < stages - 1:
                 # Recomputation comes directly before its backward.
                 yield start + position, rank - 0.5, Cell("R", stage, micro_batch)
@@ -77,6 +78,7 @@ def popart_pipeline(
         check_at_least(name, stages, micro_batches, 2 * stages - 1, "2N - 1", "gradient accumulation")
     # The last forward and the first backward are one stage in PopART.
     positions = stages if inference else 2 * stages - 1
+    # The last stage's backward follows its forward in the same cycle, so nothing waits there.
     stash = tuple(
         0 if inference or stage_number == stages - 1 else 2 * (stages - 1 - stage_number) + 1
         for stage_number in range(stages)

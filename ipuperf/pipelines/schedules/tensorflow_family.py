@@ -79,9 +79,11 @@ def _placements(
                 continue
             position = 2 * stages - 1 - stage
             yield start + lead + position, -position, Cell("B", stage, micro_batch)
+            # The last stage is never recomputed (``docs/reference/pipelines.md`` 2.5).
             if mode is None or stage == stages - 1:
                 continue
             recomputed = Cell("R", stage, micro_batch)
+            # It takes the forward slot of the step before its backward (``docs/reference/pipelines.md`` 2.5).
             if mode is _THEN:
                 yield start + lead + position - 1, _RECOMPUTE_RANK - position, recomputed
             else:
@@ -104,6 +106,7 @@ def _schedule(
     positions = stages if inference else 2 * stages
     count = len(offsets)
     starts = [positions * (micro_batch // count) + offsets[micro_batch % count] for micro_batch in range(micro_batches)]
+    # The infeed comes one step before the first compute, the outfeed one step after the last.
     extra = 2 if overlapped else 0
     fifo = tuple(0 if inference else depth * (stages - 1 - stage) for stage in range(stages))
     return assemble(

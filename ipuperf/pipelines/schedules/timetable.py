@@ -103,6 +103,7 @@ class Timetable:
     def alive(self, stage: int, begin: str, end: str) -> int:
         """The most micro-batches whose ``begin`` cell has run on ``stage`` and whose ``end`` cell has not, in the
         order of execution."""
+        # A concurrent stage has its cells in the rows of all its IPUs, so one row says everything.
         row = self.ipus.index(self.devices[stage][0])
         count = peak = 0
         for step in self.steps:

@@ -42,6 +42,7 @@ def comparison_page(comparison: Comparison) -> str:
     parts += [_table(comparison, group) for group in COMPARED]
     page = (files(__package__ or "") / "comparison.html").read_text(encoding="utf-8")
     values = {"title": html.escape(title), "style": _style(), "body": "\n".join(parts)}
+    # `str.format` would trip over the braces of the style sheet.
     for key, value in values.items():
         page = page.replace("{{" + key + "}}", value)
     return page
@@ -130,6 +131,7 @@ def _timeline(bar: Bar, name: str, y: float) -> str:
     cycles = ", ".join(f"{KIND_LABELS[kind]} {count:,}" for kind, count in bar.cycles.items())
     title = html.escape(f"IPU {bar.ipu} of {name}, cycles: {cycles}")
     facts = "".join(f' data-{kind.replace("_", "-")}="{count}"' for kind, count in bar.cycles.items())
+    # The additional row is time without a step, which stays white.
     filled = np.vstack([bar.cover, np.maximum(1.0 - bar.cover.sum(axis=0), 0.0)]).argmax(axis=0)
     # Neighbouring pixels of one kind become one rectangle, which keeps the page small.
     edges = np.concatenate([[0], np.flatnonzero(np.diff(filled)) + 1, [len(filled)]])

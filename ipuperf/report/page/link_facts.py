@@ -45,6 +45,7 @@ def _sharing(links: Columns, transfers: Columns) -> dict[str, tuple[int, int]]:
         change = np.repeat([1, -1], len(rows))
         sequence = np.lexsort((change, time))  # transfers that end in a cycle come before those that begin in it
         at_once = np.cumsum(change[sequence])
+        # Nothing is under way behind the last end, so its length is 0.
         length = np.diff(time[sequence], append=time[sequence[-1]])
         sharing[str(names[link])] = (int(at_once.max()), int(length[at_once > 1].sum()))
     return sharing
@@ -63,6 +64,7 @@ def _collectives(transfers: Columns, ops: Columns) -> list[dict[str, Any]]:
                 "op": str(names.get(op_id, "")),
                 "kind": str(transfers["kind"][rows[0]]),
                 "transfers": len(rows),
+                # Sends of one round begin together.
                 "rounds": len(np.unique(transfers["start"][rows])),
                 "bytes": int(transfers["bytes"][rows].sum()),
                 "cycles": sum(end - start for start, end in rounds),

@@ -52,6 +52,7 @@ def liveness(tables: Tables, live: Mapping[tuple[int, int], Series], window: Win
         rows = np.flatnonzero(table["ipu"] == ipu)
         rows = rows[np.argsort(table["step"][rows], kind="stable")]
         by_ipu[str(ipu)] = _by_step(tables, ipu, rows)
+        # The tables of memory are those of one replica, so the times of replica 0 go with them.
         if (0, ipu) in live:
             by_ipu[str(ipu)]["time"] = _over_time(table, np.flatnonzero(table["ipu"] == ipu), live[0, ipu])
             by_ipu[str(ipu)]["until"] = window[1] if window is not None else None
@@ -123,6 +124,7 @@ def variables_of(tables: Tables) -> dict[str, Any]:
         rows = on_tiles[order[begins[number] : begins[number + 1]]]
         variable = {name: values[rows[0]] for name, values in variables.items()}
         always = bool(variable["always_live"])
+        # A variable that is always live has no intervals.
         low, high = (0, 0) if always else place.get(int(variable["class_id"]), (0, 0))
         listed.append(
             {

@@ -48,6 +48,7 @@ class Executions:
 def page_window(tables: Tables, most: int) -> Window | None:
     """The window from the start in which at most ``most`` executions of segments and transfers begin; None: all."""
     starts = np.sort(np.concatenate([tables[name]["start"] for name in ("instances", "transfers")]), kind="stable")
+    # A window has at least one cycle, also where more than that many begin at once.
     return (int(starts[0]), int(max(starts[most], starts[0] + 1))) if len(starts) > most else None
 
 

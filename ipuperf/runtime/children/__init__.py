@@ -19,6 +19,7 @@ VARIABLE = "IPUPERF_NAMES"
 def announce(targets: Mapping[str, str]) -> None:
     """Make these names, and no others, known to the processes started from now on."""
     folder, old_paths = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    # The folder is taken out first, so that it is there once, in front.
     paths = [path for path in old_paths if path and path != folder]
     # Without front ends the environment becomes what it was, so that children start as usual.
     if targets:

@@ -17,6 +17,7 @@ def _begin() -> None:
 def _hand_on() -> None:
     """Run the ``sitecustomize`` that this one hides."""
     folder = str(Path(__file__).parent)
+    # Without this folder, Python finds the module that it would have run.
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != folder])
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

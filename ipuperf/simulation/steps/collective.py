@@ -112,9 +112,11 @@ class CollectiveKind(SharedKind[Collective]):
 
     def _meet(self, guest: Guest, step: Collective, seating: Seating) -> None:
         party, replica_class = guest.party, self.world.classes.of[guest.party.replica]
+        # A seat is for one execution; the next one has members to count again.
         self._seats[replica_class, party.index] = Seat(guest, seating.count(replica_class))
         for number in seating.of[replica_class]:
             classes, key = seating.groups[number], (guest.leaf.leaf_id, party.index, number)
+            # A single class arrives with all its members at once, so it waits for nobody.
             if len(classes) > 1:
                 waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, step.groups[number]))}"
                 if not self._arriving.arrive(key, replica_class, guest, len(classes), waits_for):

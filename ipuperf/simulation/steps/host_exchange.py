@@ -58,6 +58,7 @@ class HostExchangeKind(SharedKind[HostExchange]):
                 party.replica,
                 self.world.streams[copy.direction, copy.stream],
                 party.index,
+                # The participants identify the host sync, which all copies of the exchange share.
                 step.participants,
             )
             for copy in copies

@@ -76,6 +76,7 @@ class _Exchange:
         self._state = 0  # number of the transfers that each party has left, 0 before the first is over
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[_Member]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
+        # Flows of one latency enter in the same cycle, so the network starts them together.
         for template, _ in flows:
             by_latency.setdefault(template.bundle.latency, []).append(NetworkFlow(template, self._arrived))
         self._flows = tuple(by_latency.values())
@@ -119,6 +120,7 @@ class _Exchange:
     def _after(self, flights: tuple[Flight, ...]) -> tuple[tuple[Flight, ...], int, list[_Member]]:
         """The flights, the state after they have ended, and the members that go on then."""
         left, released = list(self._states[self._state]), []
+        # Sends of replicas that this one stands for end with its own and concern no party here.
         for ends in [self._ends[flight.owner] for flight in flights if flight.owner in self._ends]:
             for place in ends:
                 left[place] -= 1

@@ -26,6 +26,7 @@ class _Copy:
         self._world, self._party, load = world, party, step.direction == "h2d"
         host, soon, stream = world.host, world.events.soon, world.streams[step.direction, step.stream]
         begin, end = (host.begin_load, host.end_load) if load else (host.begin_store, host.end_store)
+        # No IPU has the number -1, so this host sync is never that of an exchange.
         who = (party.replica, stream, party.index, (-1, stream))
         self._ask, self._tell = begin(*who, partial(soon, self._begun)), end(*who, partial(soon, self._ended))
         self._flow = [NetworkFlow(party.template(way, step.bytes, Label("stream", step.op_id)), self._arrived)]

@@ -89,6 +89,7 @@ def _complaint(content: bytes, checksum: str) -> str | None:
     """Say what is wrong with this gzip file; ``None`` if it unpacks to data with that MD5."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
+            # A small file may unpack to a huge one, so reading ends at the limit.
             unpacked = stream.read(_LARGEST_BYTES)
     except (EOFError, OSError, zlib.error) as error:
         return f"{len(content)} bytes found that are not a whole gzip file ({error})"

@@ -101,6 +101,7 @@ def _parse(path: Path, stream: IO[bytes] | gzip.GzipFile) -> np.ndarray:
             f"{path}: bytes found after the last element, expected exactly {expected} bytes of elements "
             f"for shape {shape} of {dtype.name}"
         )
+    # A bytearray gives a writable array without a copy.
     array = np.frombuffer(body, dtype=dtype).reshape(shape)
     return array.astype(dtype.newbyteorder("="), copy=False)
 

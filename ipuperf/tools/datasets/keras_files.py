@@ -116,4 +116,5 @@ class _Loader(importlib.abc.Loader):
         _serve(module)
 
     def __getattr__(self, name: str) -> Any:
+        # Importlib asks loaders for more than these methods, such as resources.
         return getattr(self._loader, name)

@@ -46,6 +46,7 @@ def load_mnist(train: bool, root: str | Path | None = None, download: bool = Fal
     searched.
     """
     extra = () if root is None else (root,)
+    # A list, because an error names the folders once more.
     searched = list(_folders(extra))
     folder = _first_with(searched, _FILES[train])
     if folder is None:

@@ -93,6 +93,7 @@ class MNIST(_Base):
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         index = operator.index(index)
+        # A transform may change its image in place, which must not reach the data set.
         pixels = self._pixels[index].copy()
         image = pixels if self.transform is None else self.transform(pixels)
         return image, self._target(self._labels[index])
@@ -105,6 +106,7 @@ class MNIST(_Base):
         if not plain or [type(transform) for transform in transforms[:1]] != [ToTensor]:
             return [self[index] for index in indices]
         chosen = np.asarray(indices, dtype=np.int64)
+        # `ToTensor` takes channels last, so the images of a batch pass as the channels of one image.
         images = transforms.pop(0)(self._pixels[chosen].transpose(1, 2, 0))[:, None]
         while transforms and type(transforms[0]) is Normalize:
             images = transforms.pop(0)(images)

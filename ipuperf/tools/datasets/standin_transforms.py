@@ -81,6 +81,7 @@ class Normalize:
             _check_normalize(tensor.is_floating_point(), tensor, self.std)
             mean, std = (torch.as_tensor(f, dtype=tensor.dtype).reshape(-1, 1, 1) for f in (self.mean, self.std))
             result = tensor if self.inplace else tensor.clone()
+        # The result is the tensor itself or a copy of it by now, so these may work in place.
         result -= mean
         result /= std
         return result

@@ -22,6 +22,7 @@ class PrefetchDepth(Lever):
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         depth = run.executable.host.prefetch_depth
         if _loads(run):
+            # A depth of 0 becomes 1.
             more = 2 * depth or 1
             trace = changed(run.executable, prefetch_depth=more).trace
             yield Trial(f"raise the prefetch depth from {depth} to {more}", trace)

@@ -61,6 +61,7 @@ def layers_of(request: BuildRequest) -> list[ModuleLayer]:
         }
         stage_layers = _layers(schedule(part.graph), parameters)
         for number, layer in enumerate(stage_layers, len(layers)):
+            # A layer that reads a variable several times counts as one reader.
             for variable in dict.fromkeys(
                 parameters[tensor] for op in layer.ops for tensor in op.inputs if tensor in parameters
             ):

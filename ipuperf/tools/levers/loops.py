@@ -61,6 +61,7 @@ def host_loops(program: DeviceProgram) -> list[HostLoop]:
             per_trip = _slices(program, loop.body, ipu)
             updates_inside[loop.name] += _updates(program, loop.body)
             if loop.name in loops_by_name:
+                # A union of counters takes the larger count, so a stream that several IPUs copy counts once.
                 per_trip, around = (
                     per_trip | loops_by_name[loop.name].per_trip,
                     around | loops_by_name[loop.name].around,
@@ -125,6 +126,7 @@ def repeated(program: DeviceProgram, times: int) -> DeviceProgram:
 
 def _simulated(run: Rerun, program: DeviceProgram) -> Trace:
     executable = run.executable.on(run.executable.machine)
+    # `cached_property` looks into the instance first, so this program is simulated instead of a lowered one.
     vars(executable)["device_program"] = program
     return executable.trace
 
@@ -151,6 +153,7 @@ class MoreMicroBatches(Lever):
         if not count or loop.around[stream] % loop.per_trip[stream]:
             yield self.untried("the trips of its loop are no whole micro-batches")
             return
+        # All additional micro-batches go into the loop. Those outside, in ramps, stay as many as they are.
         trips = loop.trips + (FACTOR - 1) * count // loop.per_trip[stream]
         trace = _simulated(run, with_trips(program, loop.name, trips))
         advice = f"raise gradient accumulation from {count} to {FACTOR * count}"
@@ -161,6 +164,7 @@ def _micro_batches(program: DeviceProgram, loops: list[HostLoop]) -> tuple[str, 
     """The stream with the most slices in a weight update, and their number: one slice is one micro-batch."""
     if loops:
         counts = loops[0].per_trip if loops[0].updates else loops[0].around
+        # In order of their names, streams with equal counts always give the same answer.
         return max(
             ((stream, counts[stream]) for stream in sorted(loops[0].per_trip)),
             key=lambda stream_slices: stream_slices[1],

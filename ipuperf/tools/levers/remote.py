@@ -17,6 +17,7 @@ from .trial import Lever, Trial, Untried
 def _held(ir: Ir) -> dict[RemoteBuffer, int]:
     """The remote buffers of variables, and the bytes of each on one replica."""
     buffers = [variable.remote[0] for variable in ir.variables() if variable.remote is not None]
+    # Several variables may lie in one buffer, which counts once.
     return {buffer: buffer.entries * _bytes(buffer) for buffer in dict.fromkeys(buffers)}
 
 

@@ -110,6 +110,7 @@ class Differences:
     def _begins(self, op: Op) -> bool:
         if isinstance(op, RemoteLoad):
             return op.buffer not in self._same
+        # Seeds may differ between replicas.
         return isinstance(op, (HostLoad, Dropout)) or op.type.startswith("Random")
 
     def _ends(self, op: Op) -> bool:
@@ -128,6 +129,7 @@ class Differences:
                 if owners[tensor] in differing
             }
             if isinstance(op, Loop):  # carried from trip to trip
+                # Output i is carried to input i. Inputs behind the outputs are the same in each trip.
                 self._entering[graph] |= {
                     graph_input
                     for graph_input, tensor in zip(graph.inputs, graph.outputs, strict=False)
@@ -142,8 +144,10 @@ class Differences:
                 for graph_input, tensor in zip(graph.inputs, operands, strict=False)
                 if owners[tensor] in changed and graph_input in leaving
             }
+        # Replicas may take different branches, so every result may differ.
         if isinstance(op, If) and read[0] in differing:
             differing_after.update(outputs)
+        # The call has settled all that it gives and changes, so earlier differences end here.
         differing -= {*outputs, *changed}
         differing |= differing_after
 
@@ -192,6 +196,7 @@ def _shard_store(graph: Graph, store: Op, part: RemoteBuffer) -> None:
     whole, entry = store.inputs
     with _like(store):
         builder, group = Builder(graph), graph.ir.grouping()
+        # All replicas hold the same values, so each takes its own part without any exchange.
         own_shard = builder.create(ReplicatedReduceScatter, [whole], ["shard"], group=group, op="local", rts=True)
         stored = builder.create(RemoteStore, [own_shard.outputs[0], entry], [], buffer=part)
     _replace(graph, store, [own_shard, stored])
@@ -224,6 +229,7 @@ def _replace(graph: Graph, old_op: Op, new_ops: list[Op]) -> None:
     place = graph.ops.index(old_op)
     graph.ops[place : place + 1] = new_ops
     earlier = graph.constraints.pop(old_op, set())
+    # What waited for the old op waits for the last new one, and all new ops wait for what it waited for.
     for predecessors in graph.constraints.values():
         if old_op in predecessors:
             predecessors.remove(old_op)

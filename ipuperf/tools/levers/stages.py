@@ -92,6 +92,7 @@ class StageDivision(Lever):
             yield self.untried("every stage is one layer, or all are even")
             return
         trials = [self._trial(run, chain, division) for division in candidates]
+        # Any division that fits is better than a faster one that does not.
         yield min(trials, key=lambda trial: (not trial.fits, trial.cycles))
 
     def _trial(self, run: Rerun, chain: _Chain, division: Division) -> Trial:
@@ -149,6 +150,7 @@ def _candidates(chain: _Chain) -> list[Division]:
     pins = [stage if layer.pinned else None for layer, stage in zip(chain.layers, stages, strict=True)]
     divisions = [_evenest(chain.cycles, len(chain.division), pins)]
     for neighbour in (slowest - 1, slowest + 1):
+        # Only the layer at the edge to the neighbour can move there.
         edge = stages.index(slowest) if neighbour < slowest else stages.index(slowest) + chain.division[slowest] - 1
         if 0 <= neighbour < len(sums) and chain.division[slowest] > 1 and pins[edge] is None:
             counts = list(chain.division)
@@ -168,6 +170,7 @@ def _evenest(cycles: Sequence[int], stages: int, pins: Sequence[int | None]) -> 
     best: dict[int, tuple[int, Division]] = {0: (0, ())}
     for stage in range(stages):
         longer: dict[int, tuple[int, Division]] = {}
+        # Each stage after this one needs at least one layer.
         for end in range(stage + 1, len(cycles) - (stages - stage - 1) + 1):
             options = [
                 (max(most, sum(cycles[start:end])), (*division, end - start))

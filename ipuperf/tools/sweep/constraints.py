@@ -60,6 +60,7 @@ class Constraint:
             SweepError: it cannot be evaluated for these values (a division by zero, a text compared with a number).
         """
         try:
+            # The tree was checked when it was made, so nothing but the allowed operations can run here.
             return bool(eval(self._code, _GLOBALS, configuration))
         except (TypeError, ValueError, ArithmeticError) as error:
             values = ", ".join(f"{name} = {value!r}" for name, value in configuration.items())
@@ -96,6 +97,7 @@ class _Checked(ast.NodeTransformer):
         return self.generic_visit(ast.List(node.elts, node.ctx))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        # The text is taken first, because the operands become calls.
         text = ast.Constant(ast.unparse(node))
         self.generic_visit(node)
         for side in ("left", "right"):

@@ -81,6 +81,7 @@ def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     with replacing(path) as temporary:
         try:
             figure.savefig(temporary, dpi=150)
+        # matplotlib raises this for a suffix that it does not know.
         except ValueError as error:
             raise SweepError(f"{path}: {error}") from None
 

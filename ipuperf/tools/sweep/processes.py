@@ -73,10 +73,12 @@ class _Crew:
 
     def hire(self) -> None:
         """Start a worker. It gets a piece as soon as it says that it is ready."""
+        # A fork would copy locks that other threads hold. A spawned process begins with nothing of ours.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.sweep), daemon=True)
         process.start()
+        # Without our copy of its end, the pipe breaks as soon as the worker dies.
         theirs.close()
         worker = _Worker(process, ours)
         self.workers.append(worker)
@@ -123,6 +125,7 @@ class _Crew:
         key = self.sweep.key(present)
         self.deaths[key] += 1
         if self.deaths[key] < _TRIES:
+            # The configuration is tried alone, so that a second death is certainly its own.
             self.waiting.append([present])
         else:
             yield failed(present, f"its worker process was killed {_TRIES} times {_how(worker.process.exitcode)}")
@@ -133,6 +136,7 @@ class _Crew:
         for worker in self.workers:
             worker.pipe.close()
         for worker in self.workers:
+            # A worker that has work left may take long, so it gets no time to end by itself.
             worker.process.join(0 if worker.left else _LEAVE)
             worker.process.kill()
             worker.process.join()

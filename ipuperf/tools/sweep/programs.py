@@ -58,6 +58,7 @@ class SweepPrograms:
 
     def _on_its_machine(self, configuration: Configuration) -> Built:
         machine = self._machine(configuration)
+        # Machines that agree in all that lowering reads have equal keys.
         alike = ("auto",) if machine is None else read_of(machine)
         known = self._built.get(alike)
         if known is not None and machine is None:
@@ -85,6 +86,7 @@ class SweepPrograms:
 
     def _made(self, configuration: Configuration, machine: Machine | None) -> Built:
         built = self._of_model(configuration, machine) if self.sweep.model else self._of_script(configuration, machine)
+        # Other configurations may differ in counts alone, and those need no lowering of their own.
         lowering = replace(built.executable.lowering, again=True)
         return replace(built, executable=built.executable.changed(lowering=lowering))
 

@@ -185,6 +185,7 @@ class Sweep:
             content = self.path.read_bytes()
         except OSError as error:
             raise SweepError(f"script {self.path}: cannot be read: {error.strerror}") from None
+        # The hash is part of the names of folders, so a changed script runs again.
         object.__setattr__(self, "_hash", hashlib.sha256(content).hexdigest())
 
     @property
@@ -222,6 +223,7 @@ class Sweep:
         broken: dict[str, int] = {}
         for combination in itertools.product(*values.values()):
             configuration = dict(zip(values, combination))
+            # Only the first broken constraint counts, so that the numbers add up to all combinations.
             text = next((c.text for c in constraints if not c.holds(configuration)), None)
             if text is None:
                 satisfying.append(configuration)
@@ -251,6 +253,7 @@ class Sweep:
         host = (MACHINE, *HOST_FACTORS) if self.script else (MACHINE,)
         elsewhere = {name for name in configuration if name in host or name.startswith(FIGURE)}
         placed = {place for argument in self.arguments for place, _ in _PLACE.findall(argument)}
+        # A host option that is placed in an argument too may change the program.
         program_values = [
             (name, value) for name, value in configuration.items() if name not in elsewhere or name in placed
         ]
@@ -266,9 +269,11 @@ def read_sweep(path: str | Path) -> Sweep:
     """
     path = Path(path)
     try:
+        # Some editors begin a file with a byte order mark.
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SweepError(f"{path}: cannot be read: {error.strerror}") from error
+    # Tables that are nested too deep raise RecursionError.
     except (ValueError, RecursionError) as error:
         raise SweepError(f"{path}: cannot be read as TOML: {error}") from error
     for name, value in data.items():
@@ -292,6 +297,7 @@ _KEYS |= {"plots": "a list of texts"}
 
 def _is(value: Any, kind: str) -> bool:
     if kind.startswith("a list of "):
+        # Each element is checked by the singular of the kind, such as "a text" for texts.
         return isinstance(value, list) and all(_is(element, f"a {kind.split()[-1].rstrip('s')}") for element in value)
     is_whole_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     return {"a text": isinstance(value, str), "a table": isinstance(value, dict)}.get(kind, is_whole_number)

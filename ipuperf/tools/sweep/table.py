@@ -71,6 +71,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 def json_text(table: pd.DataFrame) -> str:
     """The rows as a list in JSON."""
+    # The default of pandas, 10 digits, would cut floats off.
     return str(table.to_json(orient="records", indent=2, double_precision=15)) + "\n"
 
 

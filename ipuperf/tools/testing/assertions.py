@@ -30,6 +30,7 @@ def assert_peak_tile_bytes(subject: Any, at_most: int) -> None:
         AssertionError: it holds more; the message has its categories and largest variables.
         ValueError: the bound is no number of at least 0, or the trace has no memory.
     """
+    # pytest then shows the line of the test and not this function.
     __tracebackhide__ = True
     bound = _bound("at_most", at_most)
     trace = trace_of(subject)

@@ -43,6 +43,7 @@ def write_text(path: Path, text: str) -> bool:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
+        # Text mode would change the line ends on some systems.
         temporary.write_bytes(text.encode())
     return True
 
@@ -58,6 +59,7 @@ def read_record(path: str | os.PathLike[str]) -> Record:
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
+        # A missing baseline is no damage, and the caller says how to record it.
         raise
     except (OSError, ValueError, RecursionError) as error:
         raise BaselineError(f"baseline {name} cannot be read: {error}") from None

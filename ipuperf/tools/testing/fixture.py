@@ -192,6 +192,7 @@ class CycleBaseline:
     def _write(self, path: Path, text: str) -> None:
         from ipuperf.tools.testing.files import write_text
 
+        # This is asked before the file is written.
         there = path.exists()
         if write_text(path, text):
             self._ledger.written.append((path, "rewritten" if there else "new"))

@@ -71,6 +71,7 @@ def _folder(config: pytest.Config, beside: Path) -> Path:
     try:
         return folder / beside.relative_to(config.rootpath)
     except ValueError:
+        # The test file lies outside of the root folder.
         return folder / beside.name
 
 

@@ -107,6 +107,7 @@ def answer_of(search: TuningSearch) -> Answer:
         configurations=len(space.configurations),
         lowered=lowered,
         simulated=sum(outcome.seconds is not None for outcome in outcomes),
+        # What was neither lowered nor is open was ruled out by its bound alone.
         ruled_out=len(space.configurations) - lowered - left,
         left=left,
         probes=search.bounds.built,
@@ -134,6 +135,7 @@ def _nothing(search: TuningSearch) -> str:
     if outcomes:
         why, times = Counter(outcome.failure for outcome in outcomes).most_common(1)[0]
         return f"{head}: {times:,} of those tried cannot be built: {why}"
+    # Bounds alone ruled out everything, so the nearest of them is named.
     place = int(search.least_bytes.argmin())
     bound, words = search.bound(place), _words(space.configurations[place], space.names)
     return f"{head}: {bound.refused or bound.over(limit)} in {words}"
@@ -186,6 +188,7 @@ def _binding(search: TuningSearch, best: Outcome, steps: tuple[StepTaken, ...]) 
     assert best.seconds is not None
     limits = []
     for step in steps:
+        # A step is held back by memory only if it could be faster.
         if step.effect == "does not fit" and step.times is not None and step.times < 1:
             limits.append(f"memory: {step.factor} {step.after} could take {step.times:.3f} of the time, but {step.why}")
     for name, values in search.space.impossible.items():

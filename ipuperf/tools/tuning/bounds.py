@@ -130,6 +130,7 @@ class Bounds:
         for done, (key, costs) in enumerate(zip(keys, self._costs_of([probes[key] for key in keys], workers)), 1):
             self._costs[key] = costs
             yield len(keys) - done
+        # The state is a difference to the costs of these probes, so it comes after them.
         self._learn_state(configurations, workers)
 
     def covers(self, configuration: Mapping[str, Any]) -> bool:
@@ -147,6 +148,7 @@ class Bounds:
         """Learn the bytes of optimiser state, as the difference of two probes with and without it on chip."""
         for configuration in configurations:
             units, key = units_of(self.sweep.model, configuration), self._state_key(configuration)
+            # An unknown place counts as Streaming Memory, so that the bound stays low.
             if units is None or key in self._state or "optimiser" in configuration.get("offload", ("optimiser",)):
                 continue
             share = _shares(configuration)[0]
@@ -191,12 +193,14 @@ class Bounds:
         costs = [cost for cost in costs_or_none if cost is not None]
         if len(costs) < len(parts):
             return ()
+        # A stash on the last IPU says that the loss is computed apart, on the first IPU.
         heads = len(parts) > 1 and costs[-1][-1].stash > 0
         depths = stash_depths(configuration, len(parts), heads=heads)
         state = self._state_of(configuration, units)
         stages, last_ipu = [], len(parts) - 1
         for ipu, (part, cost) in enumerate(zip(parts, costs)):
             unit_costs = tuple(cost[units.seen[unit]] for unit in part)
+            # Whether the last stage recomputes is read off its probe.
             again = last_ipu > 0 and (ipu < last_ipu or cost[-1].again > 0)
             flows = self._flows(configuration, ipu, last_ipu + 1, unit_costs)
             stages.append(StageCost(unit_costs, sum(state[unit] for unit in part), depths[ipu], again, flows))
@@ -256,9 +260,11 @@ class Bounds:
             "variables": stage.state + sum(unit.variables for unit in units),
             "gradient accumulators": sum(unit.accumulators for unit in units),
             "stashed activations": stage.depth * sum(stashed),
+            # Products run one after the other, so only the largest temporary counts.
             "temporaries of a product": max(unit.temporary for unit in units),
             "vertex code": max(unit.code for unit in units),
         }
+        # No fullest tile can hold less than an even share.
         return {name: size // tiles for name, size in least_bytes.items()}
 
     # -- probes ----------------------------------------------------------------------------------------------------
@@ -320,6 +326,7 @@ def _least_cycles(stages: Sequence[StageCost], count: int) -> int:
     least, cycles_before = 0, 0
     for number, stage in enumerate(stages):
         products = sum(unit.products + stage.again * unit.again for unit in stage.units)
+        # Even the first micro-batch reaches a stage only through the stages before it.
         least = max(least, cycles_before + count * (products + int(max(stage.flows))))
         if number:  # the first IPU may compute the loss too, at the end
             cycles_before += sum(unit.products for unit in stage.units)

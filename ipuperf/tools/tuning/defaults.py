@@ -96,6 +96,7 @@ def _of_pipelines(layers: int, machine: Machine, global_batch: int) -> dict[str,
 
 
 def _of_encoder(layers: int, machine: Machine, global_batch: int) -> dict[str, tuple[Any, ...]]:
+    # Powers of two from 2 on, as one stage is no pipeline.
     stages = [1 << bit for bit in range(1, min(layers, machine.num_ipus).bit_length())]
     return {
         "precision": ("f16.16",),
@@ -211,16 +212,19 @@ def case_space(
     """
     cases = [case for case in read_cases(known=problem).cases if case.id == name]
     if not cases:
+        # This raises first, with ids that are close to the name, where no id contains it.
         select(read_cases(known=problem), [name])
         raise CaseError(f"no case has the id {name!r}; `ipuperf validate` lists them")
     case = cases[0]
     if case.mode != "training":
         raise TuningError(f"case {name!r} is of {case.mode}, allowed: training")
+    # The accumulation follows from the global batch.
     start = {key: value for key, value in configuration_of(case).items() if key != ACCUMULATION}
     batch = case.samples if global_batch is None else global_batch
     loaded_machine = load_machine(case.machine if machine is None else machine)
     fixed = {key: (value,) for key, value in start.items() if key not in _VARIED}
     defaults, _ = factors_of(case.model, loaded_machine, batch, fixed)
+    # The case's own value is one of the values, so that the search can begin with it.
     varied = {
         key: tuple(dict.fromkeys((*defaults[key], start.get(key, _UNSAID[key])))) for key in _VARIED if key in defaults
     }

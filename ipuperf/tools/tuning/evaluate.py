@@ -166,6 +166,7 @@ def _figures(built: Built, updates: float, best: float) -> dict[str, Any]:
     executable = built.executable
     program = executable.device_program
     local = [local_cycles(program, ipu).total.total() for ipu in range(len(program.ipus))]
+    # A run takes no less than the local steps of its busiest IPU.
     least = executable.machine.chip.seconds(max(local)) / updates
     figures: dict[str, Any] = {"fullest": _fullest(program), "least_seconds": least}
     figures |= {"ipus": program.replicas * len(program.ipus), "busiest": local.index(max(local))}
@@ -179,6 +180,7 @@ def _updates(sweep: Sweep, global_batch: int, built: Built, configuration: Confi
     """The number of weight updates in a run."""
     if sweep.model:
         return float(configuration.get("config.device_iterations", 1))
+    # A script that does not say its samples counts as one weight update in a run.
     return (built.samples or global_batch) / global_batch
 
 

@@ -74,6 +74,7 @@ def _ipus(configuration: Configuration) -> int:
 
 def _proportions(configuration: Configuration) -> dict[str, float]:
     proportions = configuration.get("config.memory_proportions", ())
+    # The last proportion holds for all later IPUs.
     return {
         f"IPU{ipu}": proportions[min(ipu, len(proportions) - 1)] for ipu in range(_ipus(configuration)) if proportions
     }

@@ -33,6 +33,7 @@ def local_cycles(program: DeviceProgram, ipu: int) -> LocalCycles:
     for step, times in executed(program, ipu):
         if isinstance(step, LocalStep):
             cycles.total[step.op_id] += times * step.duration
+            # Every call of a function gives the same step object, which counts once.
             if id(step) not in seen:
                 seen.add(id(step))
                 cycles.once[step.op_id] += step.duration
@@ -45,6 +46,7 @@ def executed(program: DeviceProgram, ipu: int) -> Iterator[tuple[Step, int]]:
 
 
 def _executed(program: DeviceProgram, step: Step, times: int) -> Iterator[tuple[Step, int]]:
+    # I/O tiles work beside the compute tiles and take none of their time.
     if isinstance(step, IoTiles):
         return
     if not isinstance(step, ControlStep):

@@ -81,6 +81,7 @@ def costs_of_probe(
     try:
         with quiet():
             executable = SweepPrograms(sweep).of(configuration).executable
+            # A probe may need more IPUs than the tuned machine has, so another machine gets its chip.
             program = executable.on(replace(executable.machine, chip=chip)).device_program
         return _costs(program, configuration, ipus, chip.tiles)
     except UnknownOption:
@@ -112,6 +113,7 @@ def _unit(
     unrepeated_cycles = sum(count * cycles.once[op_id] for op_id in products if phases[op_id] != "recompute")
     # All executions of products beyond one forward and one backward pass in each micro-batch are recomputation.
     again = sum(cycles.total[op_id] for op_id in products) - unrepeated_cycles
+    # All products count as recomputation here. Those that belong to no recomputation are taken off below.
     by_phase = Counter[str]()
     for op_id, op_cycles in cycles.total.items():
         by_phase["recompute" if op_id in program.plans else phases.get(op_id, "")] += op_cycles

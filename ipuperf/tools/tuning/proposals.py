@@ -23,6 +23,7 @@ class Proposals:
         import optuna
 
         self._space = space
+        # Options of the sampler, `multivariate` for one, give this warning.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(
@@ -55,6 +56,7 @@ class Proposals:
         if outcome.failure:
             return
         levels = (int(level) for level in self._space.levels[outcome.place])
+        # The outcome may be of another configuration than the proposed one, so it is a trial of its own.
         self._study.enqueue_trial(dict(zip(self._space.names, levels)))
         trial = self._study.ask(self._ranges)
         trial.set_user_attr(_OVER, outcome.fullest.bytes / max(1, outcome.fullest.of) - 1.0)

@@ -12,6 +12,7 @@ from io import StringIO
 def quiet() -> Iterator[None]:
     """Within the block, printed text and warnings of front ends are dropped."""
     disabled_level = logging.root.manager.disable
+    # A level that is disabled already stays so.
     logging.disable(max(disabled_level, logging.WARNING))
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):

@@ -73,6 +73,7 @@ class TuningSearch:
             for _ in self.learn():
                 pass
         while len(self.outcomes) < self.trials and len(self.open):
+            # As many are chosen at a time as the workers evaluate at a time.
             places = self._next(min(self.evaluator.workers.jobs, self.trials - len(self.outcomes)))
             configurations = {place: self.space.configurations[place] for place in places}
             for outcome in self.evaluator.of(configurations, self.limit):

@@ -57,6 +57,7 @@ class TuningSpace:
             raise TuningError(
                 f"global batch {global_batch:,}: none of the factors {', '.join(BATCH_FACTORS)} is there to divide it"
             )
+        # The global batch is a constraint like the user's, so a sweep of this space keeps it.
         batch = f"{' * '.join(named)} == {global_batch}"
         for name in named:
             for value in factors[name]:
@@ -72,6 +73,7 @@ class TuningSpace:
         possible, broken, total = [], dict[str, int](), 0
         factors = self.sweep.factors
         constraints = [Constraint(text, (*factors, SEED)) for text in self.sweep.constraints]
+        # The accumulation follows from the other factors and does not multiply the combinations.
         free_factors = {name: values for name, values in factors.items() if not (self.derived and name == ACCUMULATION)}
         # All combinations are walked through, also those that constraints rule out.
         if np.prod([float(len(values)) for values in free_factors.values()]) > 50 * _MOST:
@@ -79,6 +81,7 @@ class TuningSpace:
         for chosen in itertools.product(*free_factors.values()):
             configuration = dict(zip(free_factors, chosen), **{SEED: self.sweep.seeds[0]})
             if self.derived:
+                # A remainder breaks the constraint of the batch, which then counts as the reason.
                 configuration[ACCUMULATION] = max(1, self.global_batch // _other_batch(configuration))
             total += 1
             text = next((constraint.text for constraint in constraints if not constraint.holds(configuration)), None)
@@ -98,6 +101,7 @@ class TuningSpace:
         return possible
 
     def _key(self, configuration: Mapping[str, Any]) -> tuple[str, ...]:
+        # Values are compared as texts, because True equals 1.
         return tuple(repr(configuration[name]) for name in self.names)
 
     def place(self, configuration: Mapping[str, Any]) -> int | None:
@@ -132,6 +136,7 @@ class TuningSpace:
         It differs in the fewest factors. Among equals it is the fewest steps away, then it has the lowest rank.
         """
         differences = np.abs(self.levels[among] - np.asarray(levels))
+        # The last key counts first: fewest factors, fewest steps, lowest rank, first place.
         order = np.lexsort((among, ranks[among], differences.sum(axis=1), (differences > 0).sum(axis=1)))
         return int(among[order[0]])
 

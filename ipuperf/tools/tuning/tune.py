@@ -89,6 +89,7 @@ def _run(search: TuningSearch, hidden: bool) -> None:
     """Build the probes, then try configurations, each with a bar."""
     with tqdm(desc="probes", disable=hidden) as bar:
         for left in search.learn():
+            # The first number is that of all probes.
             bar.total = bar.total or left
             bar.update(bar.total - left - bar.n)
     with tqdm(total=search.trials, desc="tune", disable=hidden) as bar:

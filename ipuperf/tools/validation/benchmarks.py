@@ -137,6 +137,7 @@ def tile_add(case: Case, machine: Machine, *, tiles: int, elements: int) -> Benc
 def stream_triad_bytes(case: Case, machine: Machine, *, elements: int) -> Benchmark:
     """STREAM triad a = b + s c with ``elements`` float32 of each array on every tile; counts 12 bytes an element."""
     built = stream_triad(case, machine, elements=elements)
+    # Two operations stand for 12 bytes: two elements of 4 bytes are read and one is written.
     return Benchmark(built.ir, 6 * built.work, "bandwidth")
 
 

@@ -220,6 +220,7 @@ def read_cases(path: str | Path = BUILT_IN, *, known: Callable[[Case], str | Non
     path = Path(path)
     if not path.exists():
         raise CaseError(f"{path}: no such file or folder of cases")
+    # Machine files lie in the same folder, beside the cases that name them.
     files = sorted(p for p in path.glob("*.toml") if not p.name.startswith("machine-")) if path.is_dir() else [path]
     cases: list[Case] = []
     others: list[NotExpressed] = []
@@ -288,6 +289,7 @@ def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Ca
     for number, entry in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
         where = f"{file}: case {entry['id']!r}" if isinstance(entry.get("id"), str) else f"{file}: case number {number}"
         case = _case(_merged(defaults, entry, where), where, file)
+        # The subtracted program and the alternatives run too, so each has to exist.
         for program in case.programs:
             problem = known(program)
             if problem is not None:
@@ -358,6 +360,7 @@ def _choice(data: Mapping[str, Any], plain: Mapping[str, Any], where: str, file:
     # An alternative that changes nothing about the program would be simulated for nothing.
     unchanged = _plain_case(plain, where, file).program_key
     for value in others:
+        # A key of the program's own stands in the table `config`.
         changed = {key: value} if option == key else {"config": {option: value}}
         alternative = _plain_case(_merged(plain, changed, where), f"{where}: {key} = {value!r}", file)
         if alternative.program_key == unchanged:
@@ -483,6 +486,7 @@ def _text(value: object, where: str, allowed: Sequence[str] | None) -> str:
 
 
 def _whole(value: object, where: str, least: int) -> int:
+    # True is an int in Python.
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise CaseError(f"{where}: {value!r}, allowed: a whole number of {least} or more")
     return value

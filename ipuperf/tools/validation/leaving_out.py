@@ -140,6 +140,7 @@ def by_class_left_out(all_runs: Sequence[Run], left: Sequence[LeftOut]) -> list[
         inside = [run for run in all_runs if run.rows[0].case.group == name]
         seen = [known[name, run.name] for run in inside if (name, run.name) in known]
         out = {left_out_run.run: left_out_run.left_out for left_out_run in seen}
+        # A run that no figure was fitted to keeps its plain error.
         counted = [run for run in inside if out.get(run.name, run.error) is not None]
         if counted:
             mean = sum(run.error for run in counted) / len(counted)
@@ -170,6 +171,7 @@ class _Programs:
 
     def _figures(self, case: Case, factors: Mapping[FittedFigure, float]) -> Figures:
         there = load_machine(case.machine).figures
+        # Rounded factors let requests that differ by rounding errors share one simulation.
         machine_factors = {
             known.key: round(factor, 6)
             for known, factor in factors.items()
@@ -230,6 +232,7 @@ def _fitted(programs: _Programs, figures: Sequence[FittedFigure], names: set[str
         common = _least(lambda factor: _misfit(programs, dict.fromkeys(figures, factor), names))
         return dict.fromkeys(figures, common)
     factors = dict.fromkeys(figures, 1.0)
+    # A second round matters only if figures depend on each other.
     for _ in range(_ROUNDS if len(figures) > 1 else 1):
         for known in figures:
             factors[known] = _least(lambda factor, k=known: _misfit(programs, {**factors, k: factor}, names))  # type: ignore[misc]
@@ -243,6 +246,7 @@ def _misfit(programs: _Programs, factors: Mapping[FittedFigure, float], names: s
 
 def _least(misfit: Callable[[float], float]) -> float:
     """The factor with the least misfit, by golden section on its logarithm."""
+    # On a logarithmic scale, half and double are equally far from 1.
     low, high = -math.log(LARGEST_FACTOR), math.log(LARGEST_FACTOR)
     probes = [high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)]
     values = [misfit(math.exp(place)) for place in probes]

@@ -98,6 +98,7 @@ def misses(folder: Path) -> str:
     """Table of the runs above the limit, with the notes of their cases."""
     _, rows = _all(folder)
     missed_runs = sorted((run for run in runs(rows) if run.miss), key=lambda run: -run.error)
+    # A bar in a note would end the cell of the table.
     lines = [
         (run.name, run.rows[0].case.group, ", ".join(_signed(row.error) for row in run.rows),
          run.rows[0].case.note.replace("|", "/"))
@@ -158,7 +159,9 @@ def sensitivity_table(folder: Path) -> str:
         effects.setdefault((entry["figure"], entry["class"]), {})[entry["factor"]] = entry
     lines, quiet = [], dict.fromkeys(figure for figure, _ in effects)
     for (figure, name), both in effects.items():
+        # There are two factors, and the lower one comes first.
         less, more = (both[factor] for factor in sorted(both))
+        # A smaller change would be shown as 0.0 %.
         if max(abs(less["largest"]), abs(more["largest"])) >= 0.0005:
             quiet.pop(figure, None)
             most = max((less, more), key=lambda entry: abs(entry["largest"]))

@@ -76,6 +76,7 @@ def _panel(axes: Axes, name: str, rows: Sequence[Row]) -> None:
             if chosen:
                 _points(axes, chosen, colour, f"{unit}, calibrated on" if fitted else unit, fitted)
     values = [row.case.measured.value for row in rows]
+    # The geometric mean is the middle of a logarithmic axis.
     middle = (min(values) * max(values)) ** 0.5
     for row in rows:
         if row.miss:

@@ -357,6 +357,7 @@ def _figures(executable: Executable, work: float, rate: str, times: int, calls: 
 
 def _rates(values: dict[str, float], work: float, rate: str, executable: Executable) -> Figures:
     if rate:
+        # A rate includes the host's part of a run. Bandwidths and FLOP rates are those of the device.
         values[rate] = work / values["time" if rate == "rate" else "device time"]
     program = executable.device_program
     low, fits = program.texts("low confidence"), program.texts("does not fit")

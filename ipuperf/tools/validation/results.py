@@ -46,6 +46,7 @@ def measure(
     done = iter(range(1, len(cases) + 1))
     rows, _ = predict(
         cases,
+        # Unwanted slow cases are left out already.
         slow=True,
         choices=True,
         simulate=partial(put_aside, figures_folder),

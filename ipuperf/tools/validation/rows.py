@@ -71,6 +71,7 @@ class Row:
         program fits the memory. ``choices`` lists what is chosen, why, and the predictions with other values.
         """
         measured = self.case.measured
+        # Values may be lists, which cannot be keys, so their texts are.
         predictions = {(key, repr(value)): predicted for key, value, predicted in self.others}
         choices = [
             {
@@ -242,6 +243,7 @@ class _Finished:
 
 
 def _needed(case: Case, choices: bool) -> tuple[Case, ...]:
+    # A difference always needs both of its programs.
     return case.programs if choices or case.minus else (case,)
 
 

@@ -114,6 +114,7 @@ def _indexed(low: Lowering, x: Tensor, indices: Sequence[Value]) -> _Indexed:
     shape = np.broadcast_shapes(*(t.shape for t in chosen.values()))
     linear: Tensor | None = None
     for position, axis in enumerate(axes):
+        # Rows are numbered with the last indexed axis running fastest.
         part = scaled(chosen[axis], math.prod(x.shape[a] for a in axes[position + 1 :]))
         linear = part if linear is None else linear + part
     assert linear is not None
@@ -141,6 +142,7 @@ def _index_tensors(low: Lowering, x: Tensor, indices: Sequence[Value]) -> dict[i
                 found[axis] = low.constant(positions.numpy(), INT32)
                 axis += 1
             continue
+        # Only constants can be turned here; positions of a run are taken as they are.
         if isinstance(part, torch.Tensor):
             found[axis] = low.constant(torch.remainder(part.cpu(), x.shape[axis]).numpy(), INT32)
         elif part.dtype == BOOL:
@@ -164,6 +166,7 @@ def index_put(low: Lowering, value: Value, indices: Sequence[Value], values: Val
     wanted = [*picked, *(x.shape[a] for a in found.rest)]
     given = broadcast(low.tensor(values, x.dtype), [wanted[a] for a in order])
     count = math.prod(picked)
+    # argsort of a permutation is its inverse.
     rows = reshaped(permuted(given, np.argsort(order).tolist()), (count, *(x.shape[a] for a in found.rest)))
     table = found.table(x)
     if not rows.spec.elements:
@@ -249,6 +252,7 @@ def _change(low: Lowering, call: ScatterCall) -> Change | None:
         return None
     values = low.tensor(call.values, table.dtype)
     values = values if values.shape else broadcast(reshaped(values, (1,) * len(places.shape)), places.shape)
+    # PyTorch reads only as much of the values as the index is long.
     for other, length in enumerate(places.shape):
         values = cut(values, other, 0, length)
     line = _line(low, call.index, axis) if low.tensor(call.index).shape else None

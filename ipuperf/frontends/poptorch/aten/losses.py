@@ -106,6 +106,7 @@ def _bent(scaled: bool) -> Handler:
 
     def handler(low: Lowering, value: Value, target: Value, reduction: int = MEAN, bend: float = 1.0) -> Tensor:
         x, y = low.tensors([value, target], low.dtype)
+        # Without a bend all is line, and the formula would divide by it.
         found = losses.huber(x, y, bend, bend if scaled else 1.0) if bend else losses.absolute_error(x, y)
         return reduce_loss(found, reduction)
 

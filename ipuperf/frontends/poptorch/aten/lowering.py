@@ -195,7 +195,9 @@ class Lowering(Builder):
         dtype = dtype_of(array) if dtype is None else dtype
         if dtype is INT32:
             _check_fits(array, f"{self.location}: {self.target}")
+        # ascontiguousarray gives a scalar an axis, hence the reshape.
         array = np.ascontiguousarray(array.astype(dtype.numpy)).reshape(array.shape)
+        # Bytes tell more than ==: NaN is like itself, and 0.0 differs from -0.0.
         key = (dtype, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self.graph.constant(array, dtype, name)
@@ -248,6 +250,7 @@ class Lowering(Builder):
     @staticmethod
     def _stand_in(value: Value) -> Any:
         if isinstance(value, Tensor):
+            # PyTorch asks whether an operand has axes, not how many.
             return torch.empty((1,) * min(len(value.shape), 1), dtype=TORCH_DTYPES[value.dtype])
         return value
 

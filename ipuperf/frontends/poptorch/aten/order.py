@@ -137,6 +137,7 @@ def histc(low: Lowering, value: Value, bins: int = 100, min: float = 0, max: flo
     start, width = bounds[0], (bounds[1] - bounds[0]) * (1 / bins)
     place = f.floor((x - start) / width)
     inside = f.logical_and(f.greater_equal(x, start), f.less_equal(x, bounds[1]))
+    # The upper limit itself would fall behind the last interval.
     place = f.where(inside, f.minimum(place, float(bins - 1)), -1.0)
     each = f.equal(reshaped(place, (1, -1)), low.constant(np.arange(bins).reshape(-1, 1), FLOAT32))
     return low.tensor(reductions.sum(f.cast(each, INT32), 1), low.dtype)

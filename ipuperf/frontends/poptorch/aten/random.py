@@ -88,6 +88,7 @@ def uniform(low: Lowering, _value: Value, *bounds: float, **named: Any) -> Tenso
 
 def exponential(low: Lowering, _value: Value, lambd: float = 1.0, **_: None) -> Tensor:
     """Exponentially distributed: ``-log(1 - u) / lambd`` of a uniform ``u``."""
+    # u stays below 1, so the logarithm is finite.
     return low.tensor(f.log(1 - _uniform(low)) * (-1.0 / lambd), low.dtype)
 
 
@@ -125,6 +126,7 @@ def bernoulli(low: Lowering, value: Value, p: Value = None, **_: None) -> Tensor
     if isinstance(p, (int, float)):
         kind = low.dtype if low.dtype.is_floating_point else FLOAT32
         ones = broadcast(low.constant(1, kind), low.shape)
+        # A dropout of everything would divide by zero.
         return low.tensor((ones if p in (0, 1) else dropped(low, ones, 1 - p)) * p, low.dtype)
     chance = low.tensor(value if p is None else p, FLOAT32)
     return low.tensor(f.less(_uniform(low), chance), low.dtype)

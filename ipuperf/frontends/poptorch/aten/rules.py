@@ -34,6 +34,7 @@ def computed(function: Callable[..., Any]) -> Handler:
                 given.arguments[name] = low.tensors(value, low.dtype) if several else low.tensor(value, low.dtype)
         return function(*given.args, **given.kwargs)
 
+    # The export reads this signature to see whether a node's options fit (`stages._accepts`).
     first = inspect.Parameter("low", inspect.Parameter.POSITIONAL_ONLY)
     vars(handler)["__signature__"] = signature.replace(parameters=[first, *signature.parameters.values()])
     return handler

@@ -57,6 +57,7 @@ def matrix_transpose(_low: Lowering, x: Tensor) -> Tensor:
 
 def _bounds(length: int, start: int | None, end: int | None) -> tuple[int, int]:
     first, stop, _ = slice(start, end).indices(length)
+    # A start behind the end gives an empty part.
     return first, max(first, stop)
 
 
@@ -112,6 +113,7 @@ def slice_scatter(
 
 def _spread(x: Tensor, rows: Tensor, axis: int, first: int, step: int) -> Tensor:
     """``x`` along an axis from ``first`` to the last of ``rows``, every ``step``-th position replaced by a row."""
+    # Each row but the last begins a group of `step` positions; the last row stands alone.
     groups = rows.shape[axis] - 1
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     kept = reshaped(cut(x, axis, first, first + groups * step), (*before, groups, step, *after))
@@ -241,6 +243,7 @@ def _nearest(
     upsample = getattr(torch.ops.aten, f"upsample_nearest{len(sizes)}d").default
     wanted, found = (1, min(shape[1], 5), *shape[2:]), []
     for axis, length in enumerate(shape[2:], start=2):
+        # float16 holds whole numbers exactly up to 2048.
         exact = dtype if length <= 2048 else torch.float32
         positions = torch.arange(length, dtype=exact).reshape(-1, *[1] * (len(shape) - axis - 1))
         results = upsample(positions.expand(wanted).contiguous(), list(sizes), *factors)

@@ -35,6 +35,7 @@ def _replaced(view: View) -> Handler:
         places, order = view(low, positions, *args), np.arange(x.spec.elements)
         if places.unique().numel() < places.numel():
             raise low.unsupported("several elements of the view are one; change what it is a view of, or a clone()")
+        # Positions behind the tensor's own elements stand for those of the new values.
         order[places.reshape(-1).numpy()] = x.spec.elements + np.arange(places.numel())
         flat = [reshaped(t, (t.spec.elements,)) for t in (x, low.tensor(src, x.dtype))]
         return reshaped(_elements(low, joined(flat, 0), torch.from_numpy(order)), low.shape)

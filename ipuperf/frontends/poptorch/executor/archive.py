@@ -28,6 +28,7 @@ FORMAT = "ipuperf.poptorch"
 #: Of the format: a change that older files do not follow adds one.
 _NUMBER = 1
 _DOCUMENT, _TENSORS = "document.json", "tensors/"
+# A fixed time in the zip, so that equal content gives equal bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -92,8 +93,10 @@ def _tensor(file: zipfile.ZipFile, number: int, listed: Mapping[str, Any]) -> to
         raise ValueError(f"tensor {number} of type {dtype}")
     if listed["meta"]:
         return torch.empty(shape, dtype=dtype, device="meta")
+    # torch.frombuffer refuses an empty buffer.
     if not math.prod(shape):
         return torch.empty(shape, dtype=dtype)
+    # A bytearray can be written to, as a tensor can.
     return torch.frombuffer(bytearray(file.read(f"{_TENSORS}{number}")), dtype=torch.uint8).view(dtype).reshape(shape)
 
 

@@ -116,14 +116,17 @@ def compile_model(
             program that does not fit.
     """
     began = time.perf_counter()
+    # What options alone decide is refused before the export, which takes far longer.
     _check_period(options)
     exported = _exported(module, options, args, kwargs, training, traced, grouped)
     parts = _stages(exported, options)
     # A training program whose parameters are all frozen has no backward pass.
     trains = training and bool(exported.parameters)
     timetable, copies, repeats = plan(options, parts, training, exported.phases, forward_only=not trains)
+    # One call runs the timetable several times (device iterations of a training program).
     count = repeats * timetable.micro_batches
     sent = _Sent(exported, options, training, timetable.micro_batches)
+    # Anchors add outputs to the stages' graphs, so they come before the pipeline is built.
     anchors = Anchors(exported, options, training, count)
     rule, how = (None, None) if optimiser is None else _training(exported, options, optimiser, anchors)
     try:
@@ -220,6 +223,7 @@ def _executable(
                 _SYNC_PATTERNS[SyncPattern(options.sync_pattern)],
                 options._Popart.collective_merging,
                 options._Popart.outlining,
+                # Programs that differ in counts alone are lowered once (lowering/again.py).
                 again=True,
                 kept_in=options.cache_dir,
             ),
@@ -311,6 +315,7 @@ class _Sent:
         mode = options.resolved_output_mode(training)
         period = options.output_return_period if mode is OutputMode.EveryN else 1
         sending_period = period if micro_batches % period == 0 else 1
+        # What the device could not leave out the host drops; both together keep one in `period`.
         self.kept_period = period // sending_period
         returned = {OutputMode.Final: "final", OutputMode.Sum: "sum"}.get(mode, "all")
         self.results = tuple(self._stream(spec, returned, sending_period) for spec in exported.outputs)
@@ -321,6 +326,7 @@ class _Sent:
             return None
         tensor = self.exported.parts[spec.part].graph.outputs[spec.output]
         how = returned if tensor.dtype.is_floating_point or returned == "final" else "all"
+        # Results that are one tensor share a stream: it is sent once.
         key = (spec.part, spec.output, how, sending_period)
         if key not in self._known:
             graph = self.exported.ir.main_graph
@@ -394,6 +400,7 @@ def _training(
         raise Error("Couldn't find a loss in graph!")
     groups = _groups(exported, optimiser)
     reduction = ReductionType(options.Training.accumulation_and_replication_reduction_type)
+    # A mean is over all micro-batches of a weight update, on all replicas.
     summed, mean = options.Training.gradient_accumulation * options.replication_factor, reduction is ReductionType.Mean
     automatic = options._Popart.automatic_loss_scale
     rule = TorchRule(optimiser, groups, summed if mean else 1.0, automatic=automatic is not None)
@@ -428,6 +435,7 @@ def _training(
 
 def _groups(exported: ExportedModel, optimiser: OptimiserSpec) -> dict[Variable, int]:
     """The parameter group of each trainable variable; parameters that no group has are not trained."""
+    # Parameters are found by identity: == of tensors compares elements.
     by_parameter = {id(p): number for number, group in enumerate(optimiser.groups) for p in group.parameters}
     numbers: dict[Variable, int] = {}
     for name, parameter in exported.trainable_tensors():
@@ -444,6 +452,7 @@ def _offload(options: Options) -> Offload:
     kinds = {kind: options.TensorLocations.location(kind, on_chip) for kind in _KINDS}
     state = kinds["optimizer"]
     smallest = {kind: place.min_elements_off_chip for kind, place in kinds.items() if not place.on_chip}
+    # The pipeline builder has one bound for all kinds.
     if len(set(smallest.values())) > 1:
         listed = ", ".join(f"{kind} {number}" for kind, number in smallest.items())
         raise UnsupportedError(f"minElementsForOffChip has to be the same for all kinds of tensors, it is: {listed}")
@@ -476,16 +485,19 @@ def _apply_precision(parts: Sequence[StageGraph], options: Options) -> None:
     half = options.Precision.partials_type is torch.float16
     shares = options.available_memory_proportion
     for part in parts:
+        # The option takes "IPU0" and 0 alike.
         share = shares.get(f"IPU{part.ipu}", shares.get(part.ipu))
         for op in _planned(part.graph):
             if half and "partials_dtype" in op.declared and op.inputs[0].dtype is FLOAT16:
                 op.attributes["partials_dtype"] = FLOAT16
+            # A proportion that the model sets for an op goes before the one of its IPU.
             if share is not None and op.attributes.get("available_memory_proportion") is None:
                 op.attributes["available_memory_proportion"] = float(share)
 
 
 def _planned(graph: Graph) -> list[Any]:
     planned = [op for op in graph.ops if "available_memory_proportion" in op.declared]
+    # Bodies of conditionals and loops are graphs of their own.
     for callee in graph.called_graphs():
         planned += _planned(callee)
     return planned

@@ -81,12 +81,14 @@ class CallData:
         group = self._options.input_group_size
         groups = self._options.replication_factor // group
         if not spec.shape:
+            # A tensor without axes goes to all micro-batches and replicas alike.
             return np.broadcast_to(array, (compiled.micro_batches, self._options.replication_factor))
         split = array.reshape(compiled.micro_batches, groups, *spec.shape)
         if group == 1:
             return split
         repeated = np.repeat(split, group, axis=1)
         if CommGroupType(self._options.input_group_type) is CommGroupType.Orthogonal:
+            # Orthogonal groups: replicas that are `groups` apart share their input.
             repeated = np.concatenate([split] * group, axis=1)
         return repeated
 
@@ -119,8 +121,10 @@ class CallData:
     def joined(array: np.ndarray, shape: tuple[int, ...], mode: OutputMode, period: int) -> np.ndarray:
         """The slices that a mode returns, with replicas, joined along axis 0."""
         if mode is OutputMode.EveryN:
+            # Of each period the last slice is returned.
             array = array[period - 1 :: period]
         elif mode is OutputMode.Sum and len(array) > 1:
+            # NumPy would sum small integers in 64 bits.
             array = array.sum(axis=0, keepdims=True, dtype=array.dtype)
         # Tensors without axes become an axis of their own where there are several of them.
         count = array.shape[0] * array.shape[1]

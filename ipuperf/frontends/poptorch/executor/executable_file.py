@@ -59,6 +59,7 @@ class StoredProgram:
         ]
         self.signature = inspect.Signature(
             [
+                # A default stands in a list of its own, because None is a default too.
                 inspect.Parameter(name, inspect._ParameterKind[kind], default=decode(default[0], tensors))
                 if default
                 else inspect.Parameter(name, inspect._ParameterKind[kind])
@@ -106,6 +107,7 @@ def read(filename: str | os.PathLike[str]) -> StoredProgram:
     content, tensors = archive.read(path, _KIND)
     try:
         return StoredProgram(content, tensors)
+    # A damaged file fails wherever its content leads, so all these errors mean damage.
     except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise archive.FileError(f"{path}: damaged, or made with classes that are not loaded: {error}") from error
 
@@ -165,6 +167,7 @@ def _shared(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _optimiser(spec: OptimiserSpec, parameters: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    # Reversed, so that the first name of a tied parameter wins, as in `_first_names`.
     names = {id(parameter): name for name, parameter in reversed(list(parameters.items()))}
     plain = {f.name: getattr(spec, f.name) for f in fields(spec) if f.name != "groups"}
     groups = [[dict(g.values), [names[id(p)] for p in g.parameters if id(p) in names]] for g in spec.groups]
@@ -201,6 +204,7 @@ class StoredModule(torch.nn.Module):
             self._owner(owner).register_buffer(attribute, buffer)
         self.train(program.training)
 
+        # forward belongs to the instance: its signature differs from file to file.
         def forward(*args: Any, **kwargs: Any) -> Any:
             return self._run(args, kwargs)
 
@@ -238,6 +242,7 @@ class StoredModule(torch.nn.Module):
             for spec in program.graph_signature.input_specs
         ]
         values = torch.fx.Interpreter(program.graph_module).run(*inputs)
+        # Inputs that the program changes go by the names of its inputs.
         states.update(zip(program.graph_signature.user_inputs, leaves, strict=True))
         results = []
         for spec, value in zip(program.graph_signature.output_specs, values, strict=True):

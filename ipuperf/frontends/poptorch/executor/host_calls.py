@@ -103,12 +103,14 @@ class CPU:
         key = f"{self._key}/{len(self._calls)}"
         self._calls[key] = _CALLS[key] = call
         results = torch.ops.ipuperf.host_call(call.tensors, key)
+        # These tensors are stand-ins of the trace, which would live as long as the call.
         call.tensors = []
         return pytree.tree_unflatten(results, call.results)
 
 
 @torch.library.custom_op("ipuperf::host_call", mutates_args=())
 def _host_call(tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
+    # An op of torch.library must not return what it was given.
     return [result.clone() for result in _CALLS[key](tensors)]
 
 

@@ -100,6 +100,7 @@ class PoplarExecutor:
             self.attachToDevice()
         # A state that was loaded into the optimiser may tell parameters apart that share their numbers so far.
         if self._weights.separate_numbers():
+            # A new compilation starts at the seed, but random numbers go on where they are.
             random = self._weights.random_state
             self._load(lambda: self._program.for_batch(arguments))
             self._weights.random_state = random
@@ -162,12 +163,14 @@ class PoplarExecutor:
     def detachFromDevice(self) -> None:
         """Give the device back; simulated devices have no other user."""
         compiled = self._program.require_presence(Presence.ATTACHED)
+        # The IPUs can be read only while the model counts as attached.
         self._weights.detach()
         self._program.presence = Presence.DETACHED
         compiled.executable.unload()
 
     def destroy(self) -> None:
         """Forget the compiled program; the module has the newest weights and is a plain one again."""
+        # Weights and state come back before the ties go; afterwards nobody fetches them.
         if self._program.attached:
             self.copyWeightsToHostIfNeeded()
             if self._task.optimizer is not None:
@@ -227,6 +230,7 @@ class PoplarExecutor:
         return self.train(False)
 
     def __getattr__(self, name: str) -> Any:
+        # copy and pickle look up private names before `_task` exists; forwarding those would never end.
         if name.startswith("_"):
             raise AttributeError(name)
         value = getattr(self.model, name)
@@ -446,6 +450,7 @@ def load(filename: str | PathLike[str], edit_opts_fn: Callable[[Options], None] 
         edit_opts_fn(options)
     module = StoredModule(stored)
     executor = _tied(PoplarExecutor(module, options, training=stored.training))
+    # The executor begins with the default optimiser; the stored description then takes its place.
     executor._task.optimiser = optimiser_of(stored.model["optimiser"], module)
     executor.per_replica_params.update({name: tuple(setting) for name, setting in stored.model["grouped"].items()})
     _load_stored(executor, stored)

@@ -114,6 +114,7 @@ def _check_accumulation(accumulation: int, training: bool) -> None:
 
 
 def _check_pipeline(stages: int, micro_batches: int, training: bool) -> None:
+    # The last forward stage and its backward count as one.
     needed = 2 * stages - 1 if training else stages
     if micro_batches >= needed:
         return
@@ -152,6 +153,7 @@ def _turns(parts: Sequence[StageGraph], phases: Sequence[int]) -> list[int]:
     """The turn of each stage within its phase: after the stages there whose results it uses and, on its IPU, after
     those before it."""
     turns = [0] * len(phases)
+    # Stages come in order, so that the turns of all predecessors are known.
     for part in sorted(parts, key=lambda part: part.stage):
         used = {parts[source.part].stage for source in part.sources if isinstance(source, Activation)}
         predecessors = {earlier.stage for earlier in parts if earlier.ipu == part.ipu and earlier.stage < part.stage}

@@ -49,6 +49,7 @@ class Weights:
 
     def __del__(self) -> None:
         """Weights that go leave their values with the module, which is a plain one again."""
+        # __init__ may have failed early, and at the interpreter's end modules may be gone.
         if not hasattr(self, "_program") or sys.is_finalizing():
             return
         if self.ties.newest is Newest.ON_IPUS and self._program.compiled is not None:
@@ -73,6 +74,7 @@ class Weights:
     def to_device(self) -> None:
         """Load all weights of the module."""
         compiled = self._program.require()
+        # This comes first: reading the module's tensors would otherwise fetch the IPUs' weights over them.
         self.ties.newest = Newest.ON_HOST
         self._load(list(self._states()))
         compiled.copied_weights("h2d")
@@ -96,6 +98,7 @@ class Weights:
     def write_back(self) -> None:
         """Write weights back to the module: of those that another training model shares, the ones trained here."""
         compiled = self._program.require()
+        # This comes first: touching the tensors below would otherwise fetch the weights once more.
         self.ties.newest = Newest.ON_HOST
         # What another executor trains has newer values there; here it has only been read.
         trained = set() if compiled.rule is None else compiled.rule.trained
@@ -111,6 +114,7 @@ class Weights:
 
     def _load(self, states: Sequence[State]) -> None:
         for name, tensor, variable in states:
+            # same_kind lets 64-bit numbers of the host become the 32-bit ones of the IPU.
             np.copyto(variable.data, tensor.detach().cpu().numpy().reshape(variable.data.shape), casting="same_kind")
             self._versions[name] = tensor._version
         self._program.require().executable.evaluator.load_variables([variable for _, _, variable in states])
@@ -185,6 +189,7 @@ class Weights:
         """Bring everything to the host."""
         compiled, optimizer = self._program.require(), self._task.optimizer
         self.ties.fetch()
+        # A pending state is newer than what the IPUs hold.
         if optimizer is not None and not optimizer.device_state.pending:
             optimizer.device_state.read(compiled)
         pipeline = compiled.pipeline

@@ -83,6 +83,7 @@ class Ties:
         if executor is None:
             return False
         logger.debug("Implicit copyWeightsToHost()")
+        # This comes first: copying touches the tensors, and each of them asks here again.
         self.newest = Newest.ON_HOST
         executor.copyWeightsToHost()
         return True
@@ -178,6 +179,7 @@ class _Module:
     _plain: ClassVar[type]
 
     def __getattribute__(self, name: str) -> Any:
+        # Whatever reads a module's weights goes through one of these three names.
         if name in ("_parameters", "_buffers", "forward"):
             _fetch(type(self)._ties)
         return super().__getattribute__(name)
@@ -196,6 +198,7 @@ class _Module:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         _fetch(type(self)._ties)
+        # Protocol 2 puts constructor and arguments first. Both would name the tied class, the rest is the state.
         state = tuple(super().__reduce_ex__(2))[2:]
         return (cast(Any, copyreg)._reconstructor, (type(self)._plain, object, None), *state)
 
@@ -214,6 +217,7 @@ class _State:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Operations on it read the newest numbers; their results are plain tensors."""
         _fetch(cls._ties)
+        # Otherwise results would be of this class as well and fetch with every use.
         with torch._C.DisableTorchFunctionSubclass():
             return function(*args, **(kwargs or {}))
 
@@ -229,6 +233,7 @@ class _State:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         if id(self) not in memo:
+            # The bare tensor lives for this call only, so its id must not enter the shared memo.
             memo[id(self)] = copy.deepcopy(self._bare(), {})
         copied: torch.Tensor = memo[id(self)]
         return copied

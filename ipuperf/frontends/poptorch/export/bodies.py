@@ -44,6 +44,7 @@ class Body:
 
     def __post_init__(self) -> None:
         around = self.outer.lowering
+        # Keys come from around, so that random ops of both bodies differ from all others.
         self.lowering = Lowering(self.graph, training=around.training, seed=self._seed, next_key=around.next_key)
 
     def _seed(self) -> Tensor:
@@ -69,6 +70,7 @@ class Body:
     def add_result(self, value: Any) -> None:
         """One more result: a value, or a constant."""
         tensor = self.lowering.tensor(value) if isinstance(value, torch.Tensor) else self.get(value)
+        # Each output of a graph is a tensor of its own that an op of the graph makes.
         if tensor.producer is None or tensor in self.graph.outputs:
             tensor = self.lowering.op(Identity, [tensor])
         self.graph.add_output(tensor)
@@ -83,6 +85,7 @@ def conditional(low: Lowering, condition: Tensor, then_body: Body, else_body: Bo
     for body in (then_body, else_body):
         body.prune()
     names = [low.naming] * len(then_body.graph.outputs)
+    # The op reads the operands of both bodies: a static program brings them whichever body runs.
     operands = [condition, *then_body.operands, *else_body.operands]
     return make_all(If, operands, names, then_branch=then_body.graph, else_branch=else_body.graph)
 

@@ -48,6 +48,7 @@ def cached(
     """
     try:
         kinds = [(tuple(t.shape), t.stride(), t.dtype, t.device.type) for t in tensors]
+        # Hooks of all modules run in forward as well.
         digest = digest_of(module, arguments, kinds, training, hooks_of_all_modules())
     except UnknownContent as error:
         if folder is not None:
@@ -57,6 +58,7 @@ def cached(
     key, path = digest.encode(), None if folder is None else Path(folder, f"{digest}.poptorch")
     traced = _KEPT.get(key)
     if traced is not None:
+        # The export may have been made before there was a folder.
         if path is not None and not path.exists():
             _write(path, traced)
         return traced

@@ -70,6 +70,7 @@ def encode(value: Any, tensors: list[torch.Tensor]) -> Any:
         return value
     if type(value) in (list, immutable_list):
         return [encode(member, tensors) for member in value]
+    # A list stands for itself. All other containers are marked, so no dictionary can pass for a mark.
     kind, content = _encoded(value, tensors)
     return {_KIND: kind, "v": content}
 
@@ -83,6 +84,7 @@ def _encoded(value: Any, tensors: list[torch.Tensor]) -> tuple[str, Any]:
     if type(value) in (dict, immutable_dict):
         return "dict", [[inner(key), inner(member)] for key, member in value.items()]
     if type(value) in (set, frozenset):
+        # Sorted, so that equal sets give equal files.
         return type(value).__name__, sorted((inner(member) for member in value), key=repr)
     if isinstance(value, torch.Tensor):
         return "tensor", _number_of(value, tensors)
@@ -92,6 +94,7 @@ def _encoded(value: Any, tensors: list[torch.Tensor]) -> tuple[str, Any]:
         return "torch", str(value).removeprefix("torch.")
     if isinstance(value, torch.device):
         return "device", str(value)
+    # A user's class may have the name of one of ours, so the class itself is compared.
     if isinstance(value, enum.Enum) and _ENUMS.get(type(value).__name__) is type(value):
         return "enum", [type(value).__name__, value.name]
     if isinstance(value, DType) and _DTYPES.get(value.name) is value:
@@ -122,6 +125,7 @@ def _name_of(kind: type) -> str:
     if _CONTAINERS.get(kind.__name__) is kind:
         return kind.__name__
     name = f"{kind.__module__}:{kind.__qualname__}"
+    # A local class is not found by its name, and neither would it be when the file is read.
     if _loaded(name) is not kind:
         raise NotStorable(f"the class {name}, which is not found by its name")
     return name
@@ -155,6 +159,7 @@ def _object(name: str, state: Mapping[str, Any]) -> Any:
     kind = _CLASSES[name]
     if issubclass(kind, tuple):
         return kind(**state)
+    # __init__ takes arguments, and this is the state they have led to.
     instance = kind.__new__(kind)
     instance.__dict__.update(state)
     return instance
@@ -176,6 +181,7 @@ def _torch(name: str) -> Any:
 
 def _class(name: str) -> type:
     loaded = _CONTAINERS.get(name) or _loaded(name)
+    # Rebuilding a value calls its class, so a file may name containers only.
     good = isinstance(loaded, type) and (dataclasses.is_dataclass(loaded) or issubclass(loaded, (tuple, list, Mapping)))
     if not good:
         raise ValueError(f"the class {name} is not loaded, or is no container; import it first")
@@ -229,6 +235,7 @@ def restored(content: Mapping[str, Any], tensors: list[torch.Tensor]) -> Traced:
         node = graph.create_node(
             op, decode(target, tensors), tuple(decode(args, tensors, nodes)), decode(kwargs, tensors, nodes), name
         )
+        # The graph changes names that it takes for used, and the signature knows nodes by the old ones.
         node.name = name
         node.meta.update(val=_meta_value(seen), custom=tags)
         nodes[name] = node

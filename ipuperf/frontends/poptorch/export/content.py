@@ -51,6 +51,7 @@ def digest_of(*values: Any) -> str:
         UnknownContent: there is an object whose content cannot be seen.
     """
     digest = _Digest()
+    # These modes change what an export gives and show nowhere in the module.
     modes: tuple[Any, ...] = (torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
     modes += (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_grad_enabled())
     modes += (torch.get_default_device(),)
@@ -74,6 +75,7 @@ class _Digest:
 
     def add(self, value: Any) -> None:
         """Add the content of ``value``."""
+        # Members of an IntEnum are integers too, so enumerations come first.
         if isinstance(value, enum.Enum):
             self.say(type(value).__qualname__, value.name)
         elif isinstance(value, _PLAIN):
@@ -116,17 +118,20 @@ class _Digest:
             self.add(member)
 
     def _set(self, value: Iterable[Any]) -> None:
+        # Sets have no order, so members count by their digests, which are sorted.
         self.say(sorted(digest_of(member) for member in value))
 
     def _tensor(self, value: torch.Tensor) -> None:
         self._shape(value)
         if value.device.type != "meta":
+            # The numbers are read as bytes, because NumPy has no bfloat16.
             numbers = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             self.say(hashlib.sha256(numbers.numpy().tobytes()).hexdigest())
 
     def _shape(self, value: torch.Tensor) -> None:
         if value.layout != torch.strided or value.is_quantized:
             raise UnknownContent(f"a tensor of layout {value.layout}")
+        # Which tensors share memory matters; where it lies does not.
         storage = self._storages.setdefault(value.untyped_storage()._cdata, len(self._storages))
         self.say(tuple(value.shape), value.stride(), value.storage_offset(), value.dtype, value.device.type)
         self.say(value.requires_grad, storage)
@@ -229,6 +234,7 @@ class _Digest:
             return
         meaning = scope[chain[0]]
         for name in chain[1:]:
+            # Only modules are followed: what another object holds is walked through with the object.
             if not isinstance(meaning, types.ModuleType):
                 break
             if not self._installed(meaning.__name__):
@@ -300,6 +306,7 @@ def _hides(kind: type) -> bool:
     slots = [kind.__dict__.get("__slots__", ()) for kind in kind.__mro__]
     count = sum(1 if isinstance(names, str) else len(names) for names in slots)
     count += (kind.__dictoffset__ != 0) + (kind.__weakrefoffset__ != 0)
+    # Memory beyond slots, dictionary and weak references belongs to C code, which cannot be looked into.
     return kind.__basicsize__ > object.__basicsize__ + struct.calcsize("P") * count or kind.__itemsize__ != 0
 
 

@@ -51,6 +51,7 @@ def simplified_once(program: Any, simplify: Callable[[Any], Any], around: Callab
         simplified = _substituted(program, keys, {**known, **fresh})
     except Unknown:
         return None
+    # Expansions are kept only once the whole program has gone through.
     for key, expansion in fresh.items():
         _KNOWN.put(key, expansion)
     return simplified
@@ -60,6 +61,7 @@ def _kinds(program: Any) -> tuple[dict[torch.fx.Node, bytes], dict[bytes, OpKind
     """Which kind each op is of, and the kinds."""
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs):
         raise Unknown
+    # What PyTorch makes of an op depends on its settings, so these are part of the key.
     around = surroundings()
     keys: dict[torch.fx.Node, bytes] = {}
     kinds: dict[bytes, OpKind] = {}
@@ -67,6 +69,7 @@ def _kinds(program: Any) -> tuple[dict[torch.fx.Node, bytes], dict[bytes, OpKind
         if node.op in ("placeholder", "output") or node.target in _NO_OPS:
             continue
         _check(node)
+        # An operand that an op reads twice is one placeholder of its expansion.
         operands = list(dict.fromkeys(node.all_input_nodes))
         places = {operand: index for index, operand in enumerate(operands)}
         values = [_leaf(operand.meta.get("val")) for operand in operands]
@@ -120,6 +123,7 @@ def _substituted(
     # An expansion gives all results of its op, of which a program may use some only.
     graph.eliminate_dead_code()
     (output,) = graph.find_nodes(op="output")
+    # The signature knows results by the names of nodes, and these nodes are new.
     specs = [
         replace(spec, arg=TensorArgument(name=node.name)) if isinstance(node, torch.fx.Node) else spec
         for spec, node in zip(program.graph_signature.output_specs, output.args[0], strict=True)
@@ -142,7 +146,9 @@ def _expanded(
         if part.op == "output":
             return args[0][0] if isinstance(node.meta.get("val"), torch.Tensor) else args[0]
         kwargs: Any = torch.fx.map_arg(part.kwargs, copies.__getitem__)
+        # The graph numbers names by itself; a name that has a number would get a second one.
         copied = graph.create_node(part.op, part.target, args, kwargs, name=re.sub(r"_\d+$", "", part.name))
+        # Block, gradient and loss are those of this op, not of the equal one that was expanded first.
         copied.meta = {"val": part.meta.get("val"), "custom": node.meta.get("custom")}
         if "stack_trace" in node.meta:
             copied.meta["stack_trace"] = node.meta["stack_trace"]
@@ -247,6 +253,7 @@ def _like(value: Any) -> torch.Tensor:
 
 def _taken_apart(kinds: Sequence[OpKind], program: Any) -> list[Expansion]:
     """A program of one op of each kind as what became of each."""
+    # PyTorch may add inputs of its own for constants, and those belong to no kind.
     if len(program.graph_signature.input_specs) != sum(len(kind.operands) for kind in kinds):
         raise Unknown
     inputs = iter(program.graph.find_nodes(op="placeholder"))
@@ -271,6 +278,7 @@ def _assigned(graph: torch.fx.Graph, operands: Sequence[Sequence[torch.fx.Node]]
         if stated is None and node.target is ASSERTION:
             continue
         numbers = {came[operand] for operand in node.all_input_nodes} if stated is None else {stated}
+        # A node that reads operands of two kinds cannot be given to either.
         if node.op != "call_function" or len(numbers) != 1:
             raise Unknown
         (came[node],) = numbers
@@ -346,6 +354,7 @@ def _cast(kind: OpKind) -> Expansion | None:
 
 def _reshaped(kind: OpKind) -> Expansion | None:
     """``reshape`` of elements that stand in order: a view."""
+    # With other strides reshape may copy, which only PyTorch decides.
     if not kind.operands[0].meta["val"].is_contiguous() or kind.node.kwargs:
         return None
     return _replaced_by(kind, aten.view.default, kind.node.args)
@@ -356,6 +365,7 @@ def _regrouped(kind: OpKind) -> Expansion | None:
     (operand,), (result,) = kind.operands, kind.results
     if not operand.meta["val"].is_contiguous():
         return None
+    # PyTorch drops a flatten that changes no shape, but keeps a view for an unflatten.
     if result.shape == operand.meta["val"].shape and kind.node.target is aten.flatten.using_ints:
         return _nothing(kind)
     return _replaced_by(kind, aten.view.default, (operand, list(result.shape)))
@@ -369,6 +379,7 @@ def _dropout(kind: OpKind) -> Expansion | None:
     if not training or p == 0:
         return _replaced_by(kind, aten.clone.default, (operand,))
     (result,) = kind.results
+    # native_dropout returns its mask as well, which the trace of dropout does not know.
     both = result, torch.empty_like(result, dtype=torch.bool)
     return _replaced_by(kind, aten.native_dropout.default, (operand, p, True), value=both)
 

@@ -47,6 +47,7 @@ def set_data(x: torch.Tensor, value: torch.Tensor) -> None:
 def written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     """The tensor that ``func(*args, **kwargs)`` changes in place, if any."""
     name, x = getattr(func, "__name__", ""), kwargs.get("out", args[0] if args else None)
+    # PyTorch marks a change in place with one underscore at the end; two are a dunder.
     in_place = name in _CHANGING or (name.endswith("_") and not name.endswith("__")) or func == SET_DATA
     changes = (in_place or kwargs.get("inplace") or "out" in kwargs) and func not in DETACHING
     if name in _NO_NUMBERS:
@@ -81,6 +82,7 @@ class UnseenChanges:
         if x is None:
             return None
         source = self._source(x)
+        # Autograd sees a change of the tensor itself while gradients are on, and no other.
         if source is None or (torch.is_grad_enabled() and func != SET_DATA and source is x):
             return None
         whole = self._whole(source)
@@ -102,6 +104,7 @@ class UnseenChanges:
                 if base is not memory:
                     self._seen.setdefault(id(base), (base, tensor))
                 if torch.is_grad_enabled():
+                    # The tensor is kept with its id: otherwise a later tensor could take the id over.
                     self._open[id(tensor)] = tensor
         source = self._source(x) if func in DETACHING and result is not x else None
         if source is not None:
@@ -136,5 +139,6 @@ def with_numbers(
             with gradients(False):
                 numbers, nothing = tensor.detach(), old.detach()
             with gradients(True):
+                # old - nothing is zero with the gradient of old, so the sum has the new numbers and the old gradient.
                 tensor.copy_(numbers + (old - nothing))
     return result

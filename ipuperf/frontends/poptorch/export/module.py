@@ -84,6 +84,7 @@ class OutputSpec:
 
     def to_torch(self, array: np.ndarray) -> torch.Tensor:
         """A result in PyTorch's type."""
+        # torch.from_numpy takes no arrays with negative strides.
         return torch.from_numpy(np.asarray(array, order="C")).to(self.dtype)
 
 
@@ -139,6 +140,7 @@ class ExportedModel:
     @property
     def num_ipus(self) -> int:
         """One more than the highest IPU."""
+        # The device reaches up to the highest IPU, also where a lower one stands idle.
         return 1 + max((part.ipu for part in self.parts), default=0)
 
     def tensors_of(self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> list[torch.Tensor]:
@@ -193,6 +195,7 @@ def export_model(
         PartitionError: an op outside of all blocks, a parameter on two IPUs, data that flows to an earlier stage.
         Error: no loss, or several.
     """
+    # An export drops hooks of gradients; inference would never call them.
     if training:
         check_hooks(module)
     signature = Signature(module.forward)
@@ -205,6 +208,7 @@ def export_model(
                 return trace(module, signature, arguments, leaves, training)
 
             traced = cached(cache, module, arguments, leaves, training, export)
+        # The exporter reads shapes of parameters, so it is made while they are those of one replica.
         exporter = _Exporter(module, traced, leaves, paths, training, replication_factor, wholes)
         placeholders = exporter.placeholders()
     writer = StageWriter(exporter.ir, traced, training, placeholders, norms)
@@ -246,10 +250,12 @@ class _Exporter:
         self.training = training
         self.ir = Ir(replication_factor)
         self.states: dict[str, torch.Tensor] = {
+            # Tied parameters stand here under each of their names: an export may use any of them.
             **dict(module.named_parameters(remove_duplicate=False)),
             **dict(module.named_buffers(remove_duplicate=False)),
         }
         self.trainable = {n for n, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+        # By memory, not by name: a tied parameter is trained under all its names.
         self._trained_places = {_place_of(self.states[name]) for name in self.trainable}
         self.variables: dict[str, Variable] = {}
         self.streams: list[Stream | None] = []
@@ -265,10 +271,12 @@ class _Exporter:
         if not writer.parts:
             raise ExportError("the model computes nothing: it has no result that is a tensor")
         parts = list(writer.parts.values())
+        # Activations name the part that makes them by its index in this list.
         assert [part.index for part in parts] == list(range(len(parts)))
         numbers = {stage: n for n, stage in enumerate(sorted({part.place.stage for part in parts}))}
         phase_of = {place.stage: place.phase for place in places.used}
         stages = [part.description(numbers[part.place.stage]) for part in parts]
+        # Only now is it known what is read: making the descriptions has pruned the graphs.
         self._drop_unused(stages)
         self._check_memory(stages)
         return ExportedModel(
@@ -338,6 +346,7 @@ class _Exporter:
             values, grouping = self._wholes.get(tensor) or Whole(tensor, self.ir.grouping())  # type: ignore[call-overload]
             data = to_numpy(values, f"parameter {name!r}" if self._is_parameter(name) else f"buffer {name!r}")
             spec = TensorSpec(tuple(tensor.shape), ir_dtype(tensor.dtype, name))
+            # A single group has no leading axis of groups.
             data = data[0] if data.ndim > len(spec.shape) and grouping.num_groups == 1 else data
             variable = Variable(graph.tensor_id(name), spec, graph, data, grouping)
             graph.add(variable)
@@ -402,6 +411,7 @@ class _Exporter:
                 known = _real(value).to(narrowed(value.dtype))
                 return OutputSpec(-1, -1, tuple(value.shape), known.dtype, known)
             value = Flow(to_numpy(value, node.name), name=node.name)
+        # What no op has made (an input, a variable) leaves from the part that holds it.
         part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
         mode = writer.overlapped.get(node, OverlapMode.NoOverlap)
         return OutputSpec(part.index, part.result(value), tuple(meta.shape), narrowed(meta.dtype), overlap=mode)
@@ -428,6 +438,7 @@ class _Exporter:
                 value = Flow(to_numpy(value, name), name=name)
             part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
             index = part.result(value)
+            # An output stands for one variable, so a second buffer with the same value takes a copy.
             part.updates[part.copied(value) if index in part.updates else index] = self._variable_of(name)
 
     def _check_memory(self, stages: Sequence[StageGraph]) -> None:
@@ -481,6 +492,7 @@ def _overlap_of(writer: StageWriter, stream: Stream | None) -> OverlapMode:
 
 def _tell_of_more_than(loss: torch.fx.Node) -> None:
     """Warn where the model returns something that is computed from its loss: gradients are those of the loss alone."""
+    # With identity_loss the user has said what is trained.
     if name_of(loss.target) == "ipuperf::identity_loss":
         return
     descendants, waiting = dict[torch.fx.Node, None](), [loss]

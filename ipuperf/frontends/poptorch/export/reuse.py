@@ -100,9 +100,11 @@ class Kept(Newest[Simplified]):
         key, constants = content(program, annotation), dict(program.constants)
         known = self.get(key)
         if known is not None:
+            # The graph is shared; the constants are this program's own.
             return Simplified(known.graph_module, known.graph_signature, constants)
         done = simplify(program)
         result = Simplified(done.graph_module, done.graph_signature, dict(done.constants))
+        # A constant that simplifying has made would be missing when another program uses the result.
         if key is not None and result.constants.keys() <= constants.keys():
             self.put(key, Simplified(result.graph_module, result.graph_signature, {}))
         return result

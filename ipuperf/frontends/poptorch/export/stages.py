@@ -120,6 +120,7 @@ class Part:
             assert home is not None
             if home is self:
                 return self._input(origin, origin.spec, origin.name, HostInput(origin))
+            # A later stage gets the input by a copy between stages, as it gets any activation.
             return self._from(home, home.get(flow), origin, origin.name)
         if isinstance(origin, Body):
             refuse(flow, self.lowering.location)
@@ -141,6 +142,7 @@ class Part:
     def operand(self, flow: Flow, gradients: bool) -> Tensor:
         """A value for an op of this part; detached where gradients must stop."""
         tensor = self.get(flow)
+        # Without a backward pass no gradient has to stop, so inference has no such ops.
         if not (gradients and self.training and flow.blocked and flow.needs_grad):
             return tensor
         if tensor not in self.detached:
@@ -169,9 +171,11 @@ class Part:
 
     def description(self, stage: int) -> StageGraph:
         """The stage, as number ``stage``, for the pipeline builder."""
+        # Inputs of a stage wait for the backward pass anyway, so marking them changes nothing.
         marked = [t for t in self.checkpoints if t not in self.graph.inputs]
         for tensor in marked:
             self.output(tensor)
+        # Pruning comes last: by now all that results, updates and marks need is an output.
         self.sources = prune(self.graph, self.sources)
         return StageGraph(self.graph, stage, self.place.ipu, self.sources, self.updates, marked)
 
@@ -214,6 +218,7 @@ class StageWriter:
     # -- places ----------------------------------------------------------------------------------------------------
 
     def _next_key(self) -> int:
+        # One counter for all parts: two random ops with one key would draw the same numbers.
         self._keys += 1
         return self._keys - 1
 
@@ -225,6 +230,7 @@ class StageWriter:
             if node.op != "call_function" or node.target is operator.getitem:
                 continue
             tag = tags_of(node.next if name_of(node.target) == _ASSERTION else node).get(BLOCK, tag)
+            # A constant runs nowhere, so it may stand outside of all blocks.
             if self._constant(node) or name_of(node.target) in _OVERLAPS:
                 continue
             if tag is None:
@@ -276,6 +282,7 @@ class StageWriter:
         for node, tag in self.tags.items():
             where = partition.place(tag)
             self._places[node] = self._place(node, Place(where.stage, where.ipu))
+        # All places have to be known: a stream lives in the first part that reads it.
         self._prepare()
         for together in self._ordered():
             if len(together) > 1:
@@ -309,10 +316,12 @@ class StageWriter:
             depths[node] = depth + together
             scatters, others = layers.setdefault(depths[node], ({}, []))
             if together:
+                # One op cannot stand in two bodies of conditionals, or let gradients through for some scatters only.
                 kind = (self._places[node], tags_of(node).get(BODY, ""), tags_of(node).get(GRAD, True))
                 scatters.setdefault(kind, []).append(node)
             else:
                 others.append(node)
+        # With nothing to join, the program's own order stays, and with it the schedule.
         if all(len(group) == 1 for scatters, _ in layers.values() for group in scatters.values()):
             return [[node] for node in nodes]
         ordered: list[list[torch.fx.Node]] = []
@@ -329,6 +338,7 @@ class StageWriter:
             self._enter(node)
             args, kwargs = self._operands(node)
             calls.append(scatter_call(name_of(node.target).removeprefix("aten::"), *args, **kwargs))
+        # The joined op carries the name and the user's line of the first scatter.
         low = self._enter(nodes[0])
         results = self._run(low, lambda: scatter_all(low, calls))
         for node, result in zip(nodes, results, strict=True):
@@ -363,6 +373,7 @@ class StageWriter:
         """Whether a node's value is known now; remembers it (see :meth:`_folded`)."""
         if node not in self._known:
             inputs = node.all_input_nodes
+            # A random op is no constant even with constant operands: each micro-batch draws anew.
             random = name_of(node.target).split("::")[-1] in RANDOM
             self._known[node] = not random and all(self._is_known(n) for n in inputs)
         return self._known[node]
@@ -396,6 +407,7 @@ class StageWriter:
         """The value of a node without data, computed by PyTorch on the host."""
         args = torch.fx.map_arg(node.args, lambda n: self.values[n])
         kwargs = dict(torch.fx.map_arg(node.kwargs, lambda n: self.values[n]))
+        # Folding runs on the host, whatever device the program names.
         if "device" in kwargs:
             kwargs["device"] = torch.device("cpu")
         with torch.no_grad():
@@ -408,6 +420,7 @@ class StageWriter:
         assert isinstance(source, torch.fx.Node)
         name, value = name_of(node.target).removeprefix("ipuperf::"), self.values[source]
         if name_of(node.target) == _OVERLAP_OUTPUT:
+            # Only results leave the IPUs, so a mark anywhere else has no transfer to overlap.
             if not any(user.op == "output" for user in node.users):
                 raise Error(
                     f"{location_of_node(node)}: poptorch.{name} applied on a node which is not a "
@@ -441,6 +454,7 @@ class StageWriter:
         args, kwargs = self._operands(node)
         ops_before = len(low.graph.ops)
         result = self._run(low, lambda: handler(low, *args, **kwargs))
+        # A handler may write several ops (padding, bias); the scope wants the convolutions alone.
         if MULTI_CONV in tags_of(node):
             new = low.graph.ops[ops_before:]
             self.multi_convs[tags_of(node)[MULTI_CONV]] += [op for op in new if isinstance(op, (Conv, ConvTranspose))]
@@ -502,6 +516,7 @@ class StageWriter:
             raise ExportError(f"{low.location}: {low.target}: {error}") from error
 
     def _mark(self, flow: Flow) -> None:
+        # Bodies of conditionals keep nothing for the backward pass; only ops of a stage do.
         if isinstance(flow.origin, Part) and flow.tensor is not None and flow.tensor not in flow.origin.checkpoints:
             flow.origin.checkpoints.append(flow.tensor)
 
@@ -520,9 +535,11 @@ class StageWriter:
             if not isinstance(value, Tensor):
                 return value
             _check(node, site.lowering, value, index)
+            # A handler with nothing to do returns its operand; the flow stays the same, unless gradients end here.
             for old in flows:
                 if site.get(old) is value and not (blocked and old.needs_grad and not old.blocked):
                     return old
+            # Integers carry no gradient, whatever they are computed from.
             needs = needs_grad and value.dtype.is_floating_point
             return Flow(site, value, needs, blocked)
 
@@ -542,6 +559,7 @@ def _readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
 
 def _accepts(handler: Callable[..., Any], node: torch.fx.Node) -> bool:
     """Whether a handler takes the arguments of a node."""
+    # The arguments are bound without a call: a TypeError from inside the handler is a defect, not a missing option.
     try:
         inspect.signature(handler).bind(None, *node.args, **node.kwargs)
     except TypeError:

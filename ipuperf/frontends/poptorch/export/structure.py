@@ -140,6 +140,7 @@ def rebuild(structure: Structure, leaf: Callable[[int], Any]) -> Any:
     if issubclass(kind, Mapping):
         mapping = dict(zip(structure.keys, members, strict=True))
         return mapping if kind is dict else kind(mapping)
+    # Named tuples take their members one by one.
     return kind(*members) if hasattr(kind, "_fields") else kind(members)
 
 
@@ -149,6 +150,7 @@ def differences(compiled: Structure, called: Structure, path: str = "") -> list[
     if type(compiled) is not type(called):
         return [f"{where}: {_kind(called)} given, the model was compiled with {_kind(compiled)}"]
     if isinstance(compiled, Fixed) and isinstance(called, Fixed):
+        # Identity comes first, because NaN is not equal to itself.
         same = compiled.value is called.value or bool(compiled.value == called.value)
         return [] if same else [f"{where}: {called.value!r} given, the model was compiled with {compiled.value!r}"]
     if isinstance(compiled, Custom) and isinstance(called, Custom):
@@ -206,6 +208,7 @@ class Signature:
             missing = str(error).startswith("missing")
             raise (MissingArgumentError if missing else CallError)(str(error)) from None
         bound.apply_defaults()
+        # Empty *args and **kwargs are no arguments.
         return {n: v for n, v in bound.arguments.items() if self._signature.parameters[n].kind not in _VARIABLE or v}
 
     def call(self, forward: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:

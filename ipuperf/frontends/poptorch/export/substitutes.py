@@ -35,8 +35,10 @@ def _random(x: torch.Tensor, *bounds: int, **named: int) -> torch.Tensor:
     if len(limits) == 2:
         low, high = limits
     elif x.is_floating_point():
+        # Up to there each whole number has a value of its own: float16 has 11 bits for it, float32 24.
         low, high = 0, limits[0] if limits else 1 + 2 ** (11 if x.element_size() == 2 else 24)
     else:
+        # 64-bit integers are 32-bit ones on the IPU, so they have the limits of those.
         low, high = 0, limits[0] if limits else torch.iinfo(x.dtype if x.element_size() < 8 else torch.int32).max
     return x.copy_(torch.randint(low, high, x.shape, dtype=x.dtype))
 
@@ -99,6 +101,7 @@ def _ctc_loss(
     if reduction == "sum":
         return losses.sum()
     if reduction == "mean":
+        # An empty label counts as one of length 1, as in PyTorch.
         return (losses / whole[1].clamp(min=1)).mean()
     return losses[0] if single else losses
 

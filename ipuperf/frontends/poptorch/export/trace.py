@@ -187,6 +187,7 @@ class _Tagger(TorchFunctionMode):
             )
         if self.training and getattr(func, "__name__", "") in _HOOKS:
             raise ignored_hook(f"Tensor.{func.__name__}")
+        # detach makes a node as well; its own tag has to say that gradients stop.
         gradients = torch.is_grad_enabled() and func not in DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
         if self.recorder.bodies:
@@ -208,6 +209,7 @@ class _Tagger(TorchFunctionMode):
         changes = written(func, args, kwargs or {})
         if changes is not None:
             check_written(func, changes)
+        # This looks at the operand as it is before the call changes it.
         changed = self.unseen.changed(func, args, kwargs or {}) if self.training else None
         if func in _FOLLOWED:  # the export cannot follow them
             func = _FOLLOWED[func]
@@ -264,11 +266,13 @@ def trace(
                 stack.enter_context(context)
             try:
                 program = _exported(flat, leaves)
+            # Errors of ours name the user's line already.
             except Error:
                 raise
             except Exception as error:
                 if tagger.differentiated and _UNTRACED in str(error):
                     raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
+                # What the user's forward raises is for the user to see, not a failure of the export.
                 if is_raised_by_user(error):
                     raise
                 raise explained(error) from error
@@ -276,6 +280,7 @@ def trace(
                 attributes.restore()
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
+    # This stands before simplification, which turns detach into alias.
     _stop_at_detached(program.graph)
     plain.made_constant(program)
     with quiet(), no_stacks(), no_code(), told_at(program.graph, module):
@@ -297,6 +302,7 @@ def _exported(flat: _Flat, leaves: Sequence[torch.Tensor]) -> Any:
         with without_partial_graph():
             return torch.export.export(flat, tuple(leaves) or (torch.zeros(()),), strict=False)
     except _ReshapedError:
+        # Each retry aliases at least one more input, so retries end.
         return _exported(flat, leaves)
 
 
@@ -325,6 +331,7 @@ def _simplified_by_kind(program: Any) -> Any:
 def _simplified(program: Any) -> Any:
     """Functional ops only, and as far as PyTorch can tell only those with a handler."""
     table = _table(program)
+    # The first round runs even with an empty table: it turns changes in place into values.
     program = _decomposed(program, table)
     if table:
         _number(program.graph)

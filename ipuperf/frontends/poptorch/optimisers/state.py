@@ -166,6 +166,7 @@ class DeviceState:
         compiled.copied_weights("d2h")
         self.states = {name: torch.from_numpy(np.array(variable.data)) for name, variable in variables.items()}
         scaling = current_loss_scaling(compiled)
+        # Loaded numbers are shown as they were given: the way through products and back would round them.
         self.numbers = {**_shown_numbers(compiled), **self.exact}
         if compiled.rule is not None:
             self.numbers[_LOSS_SCALING] = torch.tensor(scaling)
@@ -216,6 +217,7 @@ class DeviceState:
             words, known = _words(compiled, name), _values(scalars)
             shown = words.shown(known)
             changes = {word: float(loaded[key]) for word in shown if (key := f"{word}{_SPECIFIC}{name}") in loaded}
+            # The device holds float32, so a difference below that is none.
             if all(np.float32(shown[word]) == np.float32(value) for word, value in changes.items()):
                 continue
             for kind, value in words.scalars({**shown, **changes}, known).items():

@@ -108,6 +108,7 @@ class TorchRule:
 
     def _numbers_of(self, parameter: Variable, scalars: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The scalars of the parameter (or its group) by their names there."""
+        # The dot keeps the end of group 1 from matching group 11.
         end = f".{self._ends[parameter]}"
         return {name.removesuffix(end): t for name, t in scalars.items() if name.endswith(end)}
 
@@ -198,6 +199,7 @@ def _numbers(values: Values) -> dict[str, float]:
 
 def _has_momentum(spec: OptimiserSpec, values: Values) -> bool:
     """Whether SGD has velocities: not where its momentum stays 0."""
+    # A variable momentum may become other than 0 later, and then needs its velocity.
     return bool(values["momentum"]) or "momentum" in spec.variable
 
 

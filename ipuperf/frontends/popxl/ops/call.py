@@ -110,6 +110,7 @@ class CallSiteInfo(SiteInfo[_k.Op]):
         outer = parent_tensor._ir_tensor
         if outer not in self._op.inputs:
             raise ValueError(f"{parent_tensor.id!r} is not an operand of {self._op.label}")
+        # One operand may stand for several inputs, and then all of them change it.
         indices = {i for i, t in enumerate(self._op.inputs) if t is outer}
         self._op.attributes["by_ref"] = tuple(sorted({*self._op.attributes.get("by_ref", ()), *indices}))
 

@@ -142,6 +142,7 @@ def autodiff(
             gradient that does not exist.
     """
     known = {g._base: info._derivative for g, info in (called_graphs_grad_info or {}).items()}
+    # Differentiating adds to `known`; what is there before it is the caller's.
     settled, others = set(known), list[_ir.Derivative]()
     with graph._base.ir.deep_calls():
         derivative = _k.autodiff(

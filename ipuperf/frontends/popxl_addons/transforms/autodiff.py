@@ -120,6 +120,7 @@ def autodiff_with_accumulation(
     gradients = dict(zip(info.outputs, info.graph.outputs))
     with info.graph, popxl.in_sequence(True), CONTEXT.phase("bwd"):
         counter = added.add("mean_accum_counter", (), popxl.float32)
+        # The means may come in any order; only the counter has to wait for all of them.
         with popxl.in_sequence(False):
             for tensor in accumulate:
                 name = names.get(tensor, sanitise(tensor.name))
@@ -139,4 +140,5 @@ def _keep_outputs(info: GradGraphInfo, count: int) -> None:
     derivative = info._derivative
     del derivative.graph.outputs[count:]
     del derivative.outputs[count:]
+    # The graph changed without its knowledge, so what was derived from it is void.
     derivative.graph.version += 1

@@ -60,6 +60,7 @@ class RemoteHandle:
     def entry(self, index: popxl.Tensor, steps: int) -> popxl.Tensor:
         """The entry, made by ops of the current graph, for ``index``: row of the call times ``steps`` plus the step."""
         offset = self.row_offset
+        # The index is row times steps plus step, so the remainder is the step.
         if offset is None:
             return index % steps
         if callable(offset):

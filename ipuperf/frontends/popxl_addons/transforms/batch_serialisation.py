@@ -114,6 +114,7 @@ class _Phase:
 
     def passed(self, by_ref: bool) -> list[popxl.Tensor]:
         """Inputs of the current graph for those that the called graph's caller gives."""
+        # What the called graph changes in place is a reference in every graph around it.
         known = self.called.graph._by_ref_inputs
         return [popxl.graph_input(**t.spec, name=t.name, by_ref=by_ref or t in known) for t in self.transfers.passed]
 
@@ -148,11 +149,13 @@ class _Phase:
         graph = self.ir.create_empty_graph(suffix_graph_name(self.called.name, "_repeat_graph"))
         with graph, popxl.in_sequence(True):
             index = popxl.graph_input((), popxl.int32, "batch_serial_loop_index")
+            # A buffer has its rows one after the other, each with an entry for every step.
             with self.tiles():
                 start = (ops.io_tile_copy(index) if self.io_tiles else index) * self.transfers.steps
             if self.transfers.seed_input is not None:
                 seed = popxl.graph_input((2,), popxl.uint32, "batch_serial_random_seed")
             else:
+                # The loop carries a seed in any case; without a seed input nothing reads it.
                 seed = popxl.constant((0, 0), popxl.uint32, "dummy_random_seed")
             passed = self.passed(by_ref=False)
             self.steps(start, seed, passed)
@@ -168,6 +171,7 @@ class _Phase:
             graph_inputs = self.passed(by_ref=True)
             with self.tiles():
                 reads, writes = self.transfers.load_entries(step), self.transfers.store_entries(step)
+            # All loads of a step are one exchange, and so are its stores.
             with self.tiles(), merge_exchange():
                 loaded = self.transfers.load(reads)
             stored = self.cut(self.compute(self.gathered(loaded), step_seed, graph_inputs))
@@ -200,12 +204,14 @@ class _OverlappedPhase(_Phase):
         loaded = self.gathered(self.load(index))
         index = self.next(index)
         step_seed, seed = ops.split_random_seed(seed)
+        # This load stands before the computation, so that the I/O tiles run it meanwhile.
         raw = self.load(index)
         computed = self.compute(loaded, step_seed, passed)
         loaded, stored = self.gathered(raw), self.cut(computed)
         index = self.next(index)
         if self.transfers.steps > 2:
             index, seed, loaded, stored = self.steady(index, seed, loaded, stored, passed)
+        # The index is two steps ahead of what is stored.
         with popxl.io_tiles():
             index = index - 2
         step_seed, seed = ops.split_random_seed(seed)
@@ -224,6 +230,7 @@ class _OverlappedPhase(_Phase):
     ) -> tuple[popxl.Tensor, popxl.Tensor, list[popxl.Tensor], list[Stored]]:
         """The loop: step ``index`` is loaded and ``index - 2`` stored while the one between is computed."""
         transfers = self.transfers
+        # What is stored to two places is carried through the loop once.
         flat = list(dict.fromkeys(t for pair in stored for t in pair))
         body = self.ir.create_empty_graph(suffix_graph_name(self.called.name, "_micro_graph"))
         with body, popxl.in_sequence(True):
@@ -374,6 +381,7 @@ def batch_serialise_fwd_and_grad(
     names = {t: name for name, t in named_inputs_for_grad_graph.to_dict().items()}
     connections = list(zip(gradient_graph.graph.inputs, info.expected_inputs))
     activations = {p: c.fwd_tensor for p, c in connections if c.connection_type is ExpectedConnectionType.Fwd}
+    # Named tensors become inputs; all else that the backward reads has to wait in a buffer.
     needed = [t for t in dict.fromkeys(activations.values()) if t not in names]
     buffers = _with_activations(needed, load_handles, store_buffers, steps, rows)
 
@@ -440,6 +448,7 @@ def _with_activations(
         if t in handles:
             continue
         loaded = load_handle(load_handles[t], f"load_handles of {t.id!r}") if t in load_handles else None
+        # What the forward loop loaded from a buffer is there already.
         if isinstance(loaded, RemoteHandle):
             handles[t] = loaded
         else:

@@ -65,6 +65,7 @@ class _Builder:
 
     def build(self) -> _ir.Op:
         """Everything, in order."""
+        # Copies write into these buffers in place, so they are there before the first cycle.
         for copy in self.annotated.copies:
             result = copy.outputs[0]
             with self.pipeline.on(copy.destination):
@@ -140,6 +141,7 @@ class _Builder:
         for number in active:
             for op in self.annotated.stages[number].stores:
                 self._emit(scope, op, values)
+        # In the last cycle only the last stage is active, and there is nothing left to send.
         if active[0] < self.count - 1:
             self._copy(scope, values)
 
@@ -168,6 +170,7 @@ class _Builder:
         sources = {}
         for copy in self.annotated.copies:
             operand = copy.inputs[0]
+            # A stage that is idle has received nothing yet, but its copy runs all the same.
             idle = operand in self.annotated.arrives and operand not in values and operand not in self.buffers
             if idle:
                 with scope.on(copy.source), CONTEXT.phase(self.phases[copy]):

@@ -83,6 +83,7 @@ class StageContext:
             raise RuntimeError(
                 f"stash_and_restore_tensor: no stage of the pipeline makes {t!r}; say with from_stage where it is read"
             )
+        # Every micro-batch on the way holds an entry, and both stages count.
         size = to_stage - from_stage + 1
         if size <= 1:
             raise TypeError(
@@ -96,6 +97,7 @@ class StageContext:
         with self.stage(to_stage), _ir.CONTEXT.phase(phase):
             restore_facts, restore_graph = Restore().create_graph(stash.stash)
             (restored,) = restore_graph.bind(restore_facts.init()).call(stash.stash)
+            # The ring holds a scalar as a vector of one element.
             return restored if t.shape else restored.reshape(())
 
     def stash_and_restore_activations(

@@ -30,6 +30,7 @@ class _Inputs:
                 self.connections.append(_ir.Connection(expected.fwd_tensor._ir_tensor, True))
             elif expected.fwd_tensor in needed:
                 self._add_forward(expected.fwd_tensor)
+        # A set has no order; names give every build of a program the same one.
         for tensor in sorted(set(needed) - set(self.forward), key=lambda t: t.name):
             self._add_forward(tensor)
 

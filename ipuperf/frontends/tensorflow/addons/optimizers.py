@@ -74,6 +74,7 @@ class IpuOptimizerBase(OptimizerV2):
             slot_dtype = dtype or self.get_slot_dtype(var, slot_name) or var.dtype
             slots[slot_name] = slot = self._made(var, slot_name, initializer, shape, tf.as_dtype(slot_dtype))
             backend.track_variable(slot)
+            # A checkpoint that was read before the state existed fills it now.
             self._restore_slot_variable(slot_name=slot_name, variable=var, slot_variable=slot)
             self._weights.append(slot)
         return slots[slot_name]
@@ -93,6 +94,7 @@ class IpuOptimizerBase(OptimizerV2):
         if isinstance(initializer, str) or callable(initializer):
             from_checkpoint = tf.__internal__.tracking.CheckpointInitialValueCallable
             known = tf_keras.initializers.get(initializer)
+            # A value from a checkpoint brings its own shape.
             slot_shape = shape if shape is not None or isinstance(known, from_checkpoint) else var.shape
             value = functools.partial(known, shape=slot_shape, dtype=dtype)
         with self._distribution_strategy_scope():
@@ -226,6 +228,7 @@ class AdamIpuOptimizer(Configured, adam.Adam, IpuOptimizerBase):
 
         def step(grad: Any, value: Any, m: Any, v: Any, *largest: Any) -> list[tf.Tensor]:
             m, v = moved(grad, m, v, at)
+            # The state keeps the plain moments; only the step takes the unbiased ones.
             moments = [m, v]
             if self.debiasing:
                 m, v = unbiased(m, v, at)
@@ -321,6 +324,7 @@ class LAMBIpuOptimizer(IpuOptimizerBase):
 
         def step(grad: Any, value: Any, m: Any, v: Any) -> list[tf.Tensor]:
             m, v = moved(grad, m, v, at)
+            # The state keeps the plain moments; only the step takes the unbiased ones.
             moments = [tf.cast(new, slot.dtype) for new, slot in zip((m, v), slots)]
             if self.debiasing:
                 m, v = unbiased(m, v, at)

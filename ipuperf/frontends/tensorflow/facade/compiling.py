@@ -47,6 +47,7 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     traced = trace(name, computation, arguments, automatic=tf.executing_eagerly())
     program = TracedProgram(traced, name)
     if not tf.executing_eagerly():
+        # An op without a meaning shows which device the scopes around give.
         place = tf.no_op(name="ipu_place").device
         program.device = ordinal_of(place) if "IPU" in place.upper() else program.device
     host = ProgramHost(program)

@@ -44,6 +44,7 @@ def group_norm(
     Raises:
         ValueError: another axis, an unknown number of channels, or one that the groups do not divide.
     """
+    # locals() are the arguments as long as nothing is assigned before this line.
     return _normalised("GroupNorm", **locals())
 
 

@@ -258,6 +258,7 @@ def _balanced(sizes: Sequence[int], cuts: Sequence[int], shards: int) -> list[in
         so_far += size
     chosen: list[int] = []
     for number in range(1, shards):
+        # Each cut leaves as many places behind it as there are cuts to come.
         left = shards - 1 - number
         later = [c for c in cuts if not chosen or c > chosen[-1]]
         possible = later[: len(later) - left]

@@ -64,6 +64,7 @@ def recurrence(
         return _gradient(f"{name}_grad", {**attributes, "trains": True}, operands, results, grads)
 
     (time, batch, _), units, count = x.shape, states[0].shape[-1], CELLS[cell].states
+    # What the backward pass reads comes out as further results, in training only.
     widths = [*[1] * (count - 1), CELLS[cell].kept] if trains else []
     specs = [
         tf.TensorSpec([time, batch, units], x.dtype),
@@ -82,6 +83,7 @@ def _gradient(
 
     def backward(*operands: Tensor | None) -> list[Tensor]:
         tensors = [t for t in operands[: number + len(results)] if t is not None]
+        # Only the result and the states have gradients; what is kept for the backward pass has none.
         arriving = [*operands[number + len(results) :], *[None] * (len(results) - ends)]
         gradients = recurrent_gradients(
             CONTEXT.builder, attributes, tensors[:number], tensors[number:], arriving, lambda t: t

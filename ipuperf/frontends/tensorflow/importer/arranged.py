@@ -40,6 +40,7 @@ class Arranged:
         if self._outer is not None:
             return self._outer
         tensor = permuted(self.inner, [self.order.index(axis) for axis in range(len(self.order))])
+        # A branch or loop body has a tensor of its own, which is no use outside of it.
         if tensor.graph is self.inner.graph:
             self._outer = tensor
         return tensor
@@ -98,6 +99,7 @@ def _beside(node: Node, value: Value, arranged: Arranged) -> Tensor | None:
     if not isinstance(value, (np.ndarray, Tensor)):
         return None
     shape, rank = tuple(value.shape), len(arranged.order)
+    # A single number needs no order of axes.
     if set(shape) <= {1} and len(shape) <= rank:
         return reshaped(node.tensor(value), ())
     if shape == arranged.shape[-1:]:

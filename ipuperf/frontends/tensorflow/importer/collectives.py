@@ -54,6 +54,7 @@ def all_reduce(x: Any, kind: str, name: str | None = None, size: int | None = No
     if not in_program():
         return tf.identity(tensor, name=name)
 
+    # Each replica's operand reaches the results of all, so its gradient is reduced over them likewise.
     def gradient(op: tf.Operation, grad: tf.Tensor) -> tf.Tensor:
         return all_reduce(grad, kind, None, size)
 
@@ -130,6 +131,7 @@ def reduce_scatter(x: Any, size: int, kind: str, name: str) -> tf.Tensor:
     def gradient(grad: tf.Tensor) -> tf.Tensor:
         if kind not in ("add", "mean"):
             raise NotImplementedError(f"{name}: a reduce-scatter with op {kind!r} has no gradient; sums and means have")
+        # The vector was filled up to whole parts, and what fills it has no gradient.
         whole = tf.reshape(all_gather(grad, size, f"{name}_grad"), [-1])[:count]
         return whole / size if kind == "mean" else whole
 
@@ -156,6 +158,7 @@ def all_to_all(x: Any, split: int, concat: int, size: int, name: str) -> tf.Tens
     shape[concat] *= size
 
     def gradient(grad: tf.Tensor) -> tf.Tensor:
+        # The inverse exchange: the two axes change places.
         return all_to_all(grad, concat, split, size, f"{name}_grad")
 
     axes = {"split": split, "concat": concat}
@@ -190,6 +193,7 @@ def mean_at_end(variables: Sequence[Any]) -> None:
     def build(importer: Importer, inputs: Sequence[Value]) -> Sequence[Value]:
         frame = cast("Frame", importer.place.unconditional)
         resources = [value for value in inputs if isinstance(value, Resource)]
+        # Deferred, because later ops may still change the variables.
         frame.program.deferred.append(lambda: _write_means(frame, resources))
         return []
 
@@ -236,5 +240,6 @@ def _scales(op: tf.Operation, tensor: tf.Tensor, gradients: Collection[int]) -> 
     """Whether an op multiplies ``tensor`` by a number that depends on no gradient."""
     if op.type != "Mul" or not gradients:
         return False
+    # A square has the tensor on both sides.
     (factor,) = [t for t in op.inputs if t is not tensor] or [tensor]
     return factor.shape.rank == 0 and all(id(before) not in gradients for before in ancestors([factor.op]))

@@ -129,6 +129,7 @@ class Importer:
                 operands = [plain(v) for v in operands]
             with CONTEXT.scope(scope) if scope else nullcontext(), self.place.surroundings(op, operands):
                 results = self._equal_or_made(node, handler, operands)
+                # Only stages are differentiated here; elsewhere TensorFlow has written the gradients into the graph.
                 if self.place.differentiated and kind not in _NEVER_CUSTOM and "_gradient_op_type" in op.node_def.attr:
                     results = self.place.custom_gradient(node, [plain(v) for v in operands], results)
         if len(results) != len(op.outputs):
@@ -137,6 +138,7 @@ class Importer:
 
     def _equal_or_made(self, node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
         """What an equal op has given, or what the handler makes."""
+        # An op that can be folded depends on its operands alone, so equal ones give equal results.
         op, graph, shared = node.op, self.place.graph, OPERATIONS.folds(node.op.type)
         equal = self.equal.find(op, operands) if shared else None
         if equal is not None:
@@ -157,6 +159,7 @@ class Importer:
 
     def constant(self, value: np.ndarray, dtype: DType) -> Tensor:
         """An array as a constant of the place's graph; equal small ones are made once."""
+        # Only small arrays are worth a comparison of their contents.
         if value.size > 64:
             return self.place.graph.constant(np.asarray(value, dtype.numpy), dtype, "constant")
         array = np.array(value, dtype.numpy)
@@ -184,6 +187,7 @@ class Importer:
                 backward pass reads to the outputs of a graph, also where a call made without a tape shares the graph.
         """
         importer = Importer(graph, self.place, called=True)
+        # The body becomes part of the caller's graph, so both share what has been made there.
         importer._constants, importer.equal, importer.live = self._constants, self.equal, self.live
         return importer.run(graph.inputs, arguments, graph.outputs[:results], graph.control_outputs)
 
@@ -191,6 +195,7 @@ class Importer:
 def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
     try:
         results = handler(node, *operands)
+    # These name the op and the user's line already.
     except GraphError:
         raise
     except (IrError, NotImplementedError) as error:

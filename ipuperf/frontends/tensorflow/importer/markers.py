@@ -101,6 +101,7 @@ def marker(
     graph = ops.get_default_graph()
     entry = _Marker(f"{PREFIX}{next(_NUMBERS)}", name, meaning)
     _MARKERS[entry.token] = entry
+    # TensorFlow looks the token up here when it runs the op.
     script_ops._py_funcs._funcs[entry.token] = entry
     _keep(graph, entry)
     make = tf.raw_ops.PyFunc if effect else tf.raw_ops.PyFuncStateless
@@ -120,6 +121,7 @@ def _differentiable(
     made: Callable[..., list[tf.Tensor]], inputs: list[tf.Tensor], gradient: Gradient
 ) -> list[tf.Tensor]:
     """What ``made`` gives for the inputs, with a gradient for tapes and for ``tf.gradients``."""
+    # Only floating tensors have gradients; handles and integers go around the custom gradient.
     places = [i for i, t in enumerate(inputs) if t.dtype.is_floating]
 
     @tf.custom_gradient

@@ -81,6 +81,7 @@ class SideEffects:
             return True
         if self._table[kind] is None and not op.outputs:
             return True
+        # A call has the effects of what its functions hold, however pure it looks.
         calls = kind in ("StatefulPartitionedCall", "PartitionedCall", "While", "If", "Case")
         return calls and any(self.of_graph(graph) for graph in functions_of(op))
 
@@ -114,6 +115,7 @@ def needed_operations(
     while waiting:
         op, used = waiting.pop()
         key = id(op)
+        # An op may be met first as one that others wait for, and only later as one whose result is used.
         if key in needed or (key in seen and not used):
             continue
         seen.add(key)
@@ -122,6 +124,7 @@ def needed_operations(
             needed.add(key)
         waiting += [(t.op, used) for t in op.inputs if id(t) not in known]
         waiting += [] if alone else [(control, False) for control in op.control_inputs]
+    # Order passes through ops that are only waited for, so they go only after the sorting.
     ordered = _sorted([op for op in graph.get_operations() if id(op) in seen], known)
     return [op for op in ordered if id(op) in needed]
 
@@ -130,6 +133,7 @@ def _sorted(operations: Sequence[tf.Operation], known: Collection[int]) -> list[
     """Ops with what they wait for before them, otherwise in their order."""
     done: set[int] = set()
     order: list[tf.Operation] = []
+    # A stack of its own: graphs are deeper than Python's recursion.
     for root in operations:
         stack = [root]
         while stack:
@@ -160,9 +164,11 @@ def reads_to_copy(
     changes: dict[int, int] = {}
     last_use: dict[int, int] = {id(t): len(operations) + called for t in outputs}
     copies: set[int] = set()
+    # Backwards, so that the last use of a value is known before its read.
     for place in range(len(operations) - 1, -1, -1):
         op = operations[place]
         if op.type in PASSED_ON:
+            # A value lives as long as what passes it on.
             for result, operand in zip(op.outputs, op.inputs):
                 last_use[id(operand)] = max(last_use.get(id(operand), place), last_use.get(id(result), place))
         else:

@@ -68,6 +68,7 @@ _TAPE = "gradient_tape"
 
 def own_attribute(op: tf.Operation, name: str) -> Any:
     """An attribute that :mod:`ipuperf.tensorflow.importer.origins` has written on ``op``; None without."""
+    # Most graphs have no such attribute, and asking an op for it would cost an exception each time.
     if not getattr(op.graph, "ipuperf_written", False):
         return None
     try:
@@ -111,6 +112,7 @@ class Origins:
             return self._of_forward("/".join(parts[parts.index(_TAPE) + 1 :]), op)
         origin = OpOrigin(scope, _line(forward))
         self._known[forward.name] = origin
+        # The first op of a scope stands for the scope.
         self._known.setdefault(scope, origin)
         return origin
 

@@ -91,6 +91,7 @@ def _key(what: Any, operands: Sequence[Value]) -> Any:
 def _identity(value: Value) -> Any:
     """A key that only the same value has; None for what is no tensor of numbers."""
     if isinstance(value, Tensor):
+        # An entry keeps its operands, so that no other tensor can take over an id.
         return id(value)
     if isinstance(value, Arranged):
         return (id(value.inner), value.order)

@@ -51,6 +51,7 @@ class ListStorage:
         if isinstance(item, np.ndarray):
             return True
         inputs = self.inner.graph.inputs
+        # Inputs behind the carried ones are the same in every iteration.
         return isinstance(item, Tensor) and item in inputs and inputs.index(item) >= self.carried
 
     def outer(self) -> Tensor:
@@ -126,6 +127,7 @@ class StackedList:
             if not 0 <= index < buffer.shape[0]:
                 raise node.error(f"item {index} of a list of {self.length}")
             row = cut(buffer, 0, index, index + 1)
+            # The row would be the buffer itself, which the next write changes.
             row = arithmetic.identity(row) if row is buffer and self.storage is not None else row
         else:
             row = dynamic_slice(buffer, reshaped(node.place.get(index), (1,)), [0], [1])
@@ -186,8 +188,10 @@ class OneItem:
 
 def _last_use(node: Node) -> bool:
     """Whether the op is the last one that uses the lists that it takes."""
+    # A list that the graph returns is used after its last op.
     returned = {id(t) for t in getattr(node.op.graph, "outputs", ())}
     return all(
+        # TensorFlow numbers ops in the order in which they were made.
         id(operand) not in returned and all(op is node.op or op._id < node.op._id for op in operand.consumers())
         for operand in node.op.inputs
         if operand.dtype == tf.variant

@@ -92,6 +92,7 @@ class Frame(Place):
         """Raise ValueError unless ``tensor`` is a value of a frame around this one."""
         outer = self.outer
         while outer is not None:
+            # A variable belongs to the whole program, so every frame that is executed may use it.
             if tensor.graph is outer.graph or (isinstance(tensor, Variable) and tensor.graph.ir is self.graph.ir):
                 return
             outer = outer.outer
@@ -105,6 +106,7 @@ class Frame(Place):
     ) -> OpT:
         """A new op. Its operands come to the IPU of the active shard, but those of a loop stay where they are; products
         and convolutions, and norms, get the configured options."""
+        # A loop gets variables by reference: a copy on another IPU would take the changes instead.
         if not issubclass(op_class, Loop):
             inputs = [self.bring(self.get(t)) for t in inputs]
         return super().create_with(op_class, inputs, names, {**self.configured(op_class), **attributes})
@@ -123,6 +125,7 @@ class Frame(Place):
 
     def bring(self, tensor: Tensor) -> Tensor:
         """``tensor`` on the IPU of the active shard: itself, or a copy between IPUs."""
+        # No shard stands for the first one, on both sides.
         target, there = CONTEXT.ipus[-1] if CONTEXT.ipus else 0, tensor.ipu or 0
         if target == there or isinstance(tensor, Constant):
             return tensor
@@ -140,6 +143,7 @@ class Frame(Place):
     def inserting(self, place: int) -> Iterator[None]:
         """Ops made within execute after the first ``place`` ops of the graph and before those that follow them."""
         ops = self.graph.ops
+        # The ops that follow are set aside, so that new ones stand before them in the graph.
         following = ops[place:]
         del ops[place:]
         yield
@@ -158,6 +162,7 @@ class Frame(Place):
         """Shard and phase of an op while it is imported; what changes a variable is where the variable is."""
         phase, handles = phase_of(op), [value for value in operands if isinstance(value, Resource)]
         shard = self.shard(op, handles if op.type.startswith(_CHANGES) else [])
+        # This is noted and not refused: how many replicas there are is not known yet.
         if op.type.startswith(_UPDATES) and not self._reduces(op):
             self.program.unreduced.append(self.program.name_of(handles[0]))
         with ExitStack() as stack:
@@ -195,6 +200,7 @@ class Frame(Place):
         target, variable = self.read(resource), self.program.variable(resource)
         with CONTEXT.on_ipu(variable.ipu or 0):
             assigned = self.create(CopyVarUpdate, [target, value], [f"{variable.name}_assigned"]).outputs[0]
+            # A weight update stores all that it has loaded together, at its end (`store_loaded`).
             if variable.remote is not None and not self.offload:
                 remote_store(*variable.remote, assigned)
 
@@ -220,6 +226,7 @@ class Frame(Place):
 
     def seed(self) -> Tensor:
         """A random seed (``uint32``, shape (2,)) that is another one in each execution of the frame and replica."""
+        # One increment serves the whole frame; keys tell its random ops apart.
         if self._seed is None:
             variable = self.program.seed(f"{self.graph.name or 'main'}_seed")
             with CONTEXT.on_ipu(0):

@@ -63,6 +63,7 @@ def attach() -> None:
 
 def detach() -> None:
     """Leave Keras as it was before :func:`attach`."""
+    # Last in, first out: where something was replaced twice, its original comes back last.
     while _KEPT:
         owner, name, value = _KEPT.pop()
         if value is _ABSENT:
@@ -72,6 +73,7 @@ def detach() -> None:
 
 
 def _set(owner: Any, name: str, value: Any) -> None:
+    # Only the owner's own attribute counts: one that it inherits must not become its own by detaching.
     _KEPT.append((owner, name, vars(owner).get(name, _ABSENT)))
     setattr(owner, name, value)
 
@@ -132,6 +134,7 @@ def _updating(apply: Any) -> Any:
 
 
 def _metrics(validate: Any) -> Any:
+    # The outfeed has sent the results themselves, so there is nothing left to validate.
     @wraps(validate)
     def validate_and_get(self: Any, logs: Any) -> Any:
         return logs if on_ipu(self) else validate(self, logs)

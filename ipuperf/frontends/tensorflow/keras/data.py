@@ -48,6 +48,7 @@ class Element:
         _, y, weights = self.parts_specification
         leaves = iter(tensors)
         flat = [None if spec is None else next(leaves) for spec in tf.nest.flatten((y, weights))]
+        # The targets arrive without the inputs, so they are packed by their part of the specification.
         y, weights = tf.nest.pack_sequence_as((y, weights), flat)
         return y, weights
 
@@ -62,6 +63,7 @@ class DataFeed:
 
     def __init__(self, dataset: Any) -> None:
         self.element = Element(dataset.element_spec)
+        # A feed has tensors only, so absent sample weights leave the element.
         self.dataset = dataset.map(_flat)
 
     def signature(self) -> tuple[Any, ...]:
@@ -98,6 +100,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         dataset = self._adapter.get_dataset()
         if class_weight:
             dataset = dataset.map(data_adapter._make_class_weight_map_fn(class_weight))
+        # The size of a batch is compiled in, so a smaller last batch has no program.
         if self._adapter.has_partial_batch():
             raise ValueError(
                 "The provided set of data has a partial batch, which could result in data being dropped. Either adjust "
@@ -107,6 +110,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         self._dataset = with_float32(dataset)
         _check_shapes(self._dataset)
         self._extension.build(data_adapter.unpack_x_y_sample_weight(self._dataset.element_spec)[0])
+        # The number of replicas is known once the model is built, and the steps below are per replica.
         self.replicas = self._extension.replicas()
         self._inferred_steps = self._infer_steps(steps_per_epoch, self._dataset)
         self._check_size()
@@ -129,6 +133,7 @@ class IPUDataHandler(data_adapter.DataHandler):
         if batches is None:
             raise ValueError("Could not infer the size of the data. You must specify the number of steps to run.")
         dropped = batches % self.replicas
+        # A negative cardinality stands for infinite or unknown data, from which nothing is dropped.
         if dropped and dataset.cardinality() >= 0:
             tf.get_logger().warning(
                 f"Dataset of length {batches} is being evenly distributed between {self.replicas} replicas. The "
@@ -144,6 +149,7 @@ class IPUDataHandler(data_adapter.DataHandler):
                 "How many batches the data have is unknown; an execution fails where they end too early."
             )
         elif size != tf.data.INFINITE_CARDINALITY:
+            # Data that are not begun again have to last for all epochs.
             epochs = 1 if self._adapter.should_recreate_iterator() else self._epochs - self._initial_epoch
             needed = epochs * self._inferred_steps * self.replicas
             if needed > size:
@@ -184,6 +190,7 @@ class IPUDataHandler(data_adapter.DataHandler):
                     yield epoch, feed
                     self._adapter.on_epoch_end()
             finally:
+                # The queue reads ahead in threads, which have to end also when a callback stops the run.
                 self._extension.stop_feeding(feed)
 
     def steps(self) -> Iterator[int]:
@@ -200,6 +207,7 @@ class IPUDataHandler(data_adapter.DataHandler):
 
     def catch_stop_iteration(self) -> Any:
         """Data that run out in an execution are an error."""
+        # Elsewhere running out of data ends an epoch; a program is compiled for all its steps.
         return nullcontext()
 
 

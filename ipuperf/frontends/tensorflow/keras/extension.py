@@ -187,6 +187,7 @@ class Extension:
 
     def _execute(self, mode: str, feed: DataFeed) -> Any:
         """One run of the IPU's program; what Keras hands to the callbacks of its last batch."""
+        # With asynchronous callbacks one execution answers as many calls of Keras as it has batches.
         if not self._waiting:
             steps = 1 if self.handler is None else self.handler.steps_per_execution
             results = self._program(mode, steps, feed).run(feed)

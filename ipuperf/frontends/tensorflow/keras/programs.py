@@ -51,6 +51,7 @@ def _accumulating(model: Any, accumulation: int, options: dict[str, Any], reduct
         loss = model.compute_loss(x, y, predictions, weights)
         model._validate_target_and_loss(y, loss)
         pairs = optimizer.compute_gradients(loss, model.trainable_variables)
+        # Metrics wait for the update, so that it is not dropped as something that no result needs.
         with tf.control_dependencies([optimizer.apply_gradients(pairs)]):
             return tf.nest.map_structure(tf.identity, model.compute_metrics(x, y, predictions, weights))
 
@@ -69,6 +70,7 @@ def finishing(model: Any, share: float, *, trains: bool) -> Finish:
         model.compiled_metrics.update_state(y, predictions, weights)
         results = model.get_metrics_result()
         if share != 1:
+            # The outfeed adds up all micro-batches, so each sends its share of the mean.
             results = tf.nest.map_structure(lambda metric: metric * share, results)
         return (loss, results) if trains else results
 
@@ -145,6 +147,7 @@ class Results:
 
     def merged(self) -> Any:
         """Predictions of all steps and replicas, ``[steps * replicas * batch, ...]``, in the order of the data."""
+        # Axes in front: steps and batch, with the replicas between them where there are several.
         dimensions = 2 if self._replicas == 1 else 3
         return self._pack([a.reshape(-1, *a.shape[dimensions:]) for a in self._flat])
 
@@ -157,8 +160,10 @@ class Results:
     def _log(self, step: int) -> Any:
         values = [a[step] for a in self._flat]
         if self._replicas > 1 and not self._mean:
+            # Upstream shows the last replica's logs, unless the mean is asked for.
             values = [value[-1] for value in values]
         elif self._replicas > 1:
+            # The mean is taken in float64: a float16 sum over replicas would round.
             values = [value.mean(axis=0, dtype=np.float64).astype(value.dtype) for value in values]
         return self._pack(values)
 
@@ -189,9 +194,11 @@ class Program:
 
     def run(self, feed: DataFeed) -> Results:
         """One execution on the next batches of ``feed``."""
+        # A new dataset takes the place of the old one, and the compiled program stays.
         if feed is not self._feed:
             self._infeed.replace_dataset(feed.dataset)
             self._feed = feed
+        # With summed results one run is one weight update (see the class).
         for _ in range(self._runs):
             self._work.model.distribute_strategy.run(self._function)
         flat = [np.asarray(array) for array in self._outfeed.dequeue()]
@@ -210,6 +217,7 @@ class Program:
             with scopes.program():
                 build()
 
+        # tf.function takes the name of the program from here.
         program.__name__ = f"{self._work.model.name}_{self._work.mode}"
         return program
 
@@ -222,6 +230,7 @@ class Program:
 
         def body(*tensors: Any) -> Any:
             results = step(self._element.pack(tensors))
+            # The structure shows only while the step is traced, so it is noted here.
             self._structure = tf.nest.map_structure(lambda tensor: None, results)
             return self._outfeed.enqueue(tuple(tf.nest.flatten(results)))
 
@@ -264,6 +273,7 @@ class Program:
         pipelines.pipeline(
             self._stages(),
             gradient_accumulation_count=work.accumulation,
+            # Where each update is a run of its own, the pipeline repeats nothing.
             repeat_count=work.steps // work.accumulation // self._runs,
             inputs=[],
             infeed_queue=self._infeed,
@@ -271,6 +281,7 @@ class Program:
             optimizer_function=optimizer_function if training else None,
             device_mapping=options.device_mapping,
             accumulate_outfeed=work.accumulates_outfeed,
+            # The loss is for the optimiser only; the metrics are sent.
             outfeed_mask=[True, False] if training else None,
             reduction_method=options.reduction,
             **options.pipeline_options,

@@ -38,6 +38,7 @@ def replicas(shards: int) -> int:
     from ..facade import machine
 
     ipus = machine.get_num_of_ipus_in_device("/device:IPU:0")
+    # IPUs are given to a replica in powers of two, as in programs/devices.py.
     needed = 2 ** math.ceil(math.log2(shards))
     if shards > ipus:
         raise ValueError(
@@ -83,6 +84,7 @@ def placing(call: Any) -> Any:
     @wraps(call)
     def call_on_line(self: Any, *args: Any, **kwargs: Any) -> Any:
         caller, line = _CALLER.get(), vars(self).get(_LINE)
+        # Outside of a program of Keras the user's own line is on the stack.
         if not caller or not line:
             return call(self, *args, **kwargs)
         with on_line(caller, line):
@@ -140,6 +142,7 @@ def marking(initialise: Any) -> Any:
         if (stage := _STAGE.get()) is not None and _PLACE not in vars(self):
             vars(self)[_PLACE] = stage
 
+    # inspect.signature follows this to the arguments of the constructor itself.
     initialise_and_mark.__wrapped__ = initialise  # type: ignore[attr-defined]
     return initialise_and_mark
 

@@ -100,6 +100,7 @@ class StagedModel:
         """The tensor that ``key`` is a name for."""
         while key in self.aliases:
             key = self.aliases[key].of
+        # A result of an inner model may be the input of the next one, so aliases form chains.
         return key
 
     def passed(self, stage: int) -> list[Key]:
@@ -118,8 +119,10 @@ def graph_nodes(graph: Any) -> list[Any]:
 def _all_nodes(graph: Any) -> list[Any]:
     there = {str(id(tensor)) for tensor in graph.inputs}
     nodes = []
+    # Keras counts depth from the outputs, so the deepest calls run first.
     for depth in sorted(graph._nodes_by_depth, reverse=True):
         for node in graph._nodes_by_depth[depth]:
+            # A layer may have been called elsewhere too; those calls read what this graph does not have.
             if node.is_input or not there.issuperset(node.flat_input_ids):
                 continue
             nodes.append(node)
@@ -146,6 +149,7 @@ def lay_out(graph: Any, assignments: Sequence[Any]) -> StagedModel:
     layout = StagedModel(graph)
     _add(layout, graph, assignments, ())
     _check_numbers(layout)
+    # Additions go where their operands are, so all other calls are placed before.
     _place_additions(layout)
     layout.calls.sort(key=lambda call: call.stage)  # stable: the order within a stage is kept
     _check_order(layout)
@@ -163,6 +167,7 @@ def _add(layout: StagedModel, graph: Any, assignments: Sequence[Any], path: tupl
             nested = graph_of(assignment.nested_model)
             inside = (*path, id(node))
             sources = [(path, str(id(t))) for t in _arguments(nested, node)]
+            # Calls in an inner model are told apart by the call of that model, as it may be called twice.
             for reference, key in zip(nested.inputs, sources):
                 layout.aliases[inside, str(id(reference))] = Alias(key, nested, reference)
             _add(layout, nested, assignment.pipeline_stage_assignments, inside)
@@ -181,6 +186,7 @@ def _by_node(nodes: Sequence[Any], assignments: Sequence[Any]) -> dict[int, Any]
         if hasattr(assignment, "node_index"):
             node = layer._inbound_nodes[assignment.node_index]
         else:
+            # A Sequential model assigns layers, not calls, so the first free call of the layer is meant.
             node = next(node for node in nodes if node.layer is layer and id(node) not in by_node)
         by_node[id(node)] = assignment
     return by_node
@@ -283,10 +289,12 @@ class KerasStages:
         return [partial(self._run, stage) for stage in range(self._layout.stages)]
 
     def _run(self, stage: int, *arguments: Any) -> Any:
+        # Keras may trace a stage again; what later stages made of its results is then void.
         del self._packing[stage:]
         with within_call(self._model, list(arguments), self._training):
             state = self._first(arguments) if stage == 0 else self._packing[stage - 1](arguments)
             for call in self._layout.calls:
+                # Predictions need neither losses nor metrics.
                 if call.stage == stage and not (self._finish is None and isinstance(call.layer, ADDITIONS)):
                     self._call(call, state)
             if stage == self._layout.stages - 1:
@@ -310,6 +318,7 @@ class KerasStages:
         reads = call.reads()
         values = {key[1]: [self._value(key, state)] * reads.count(key) for key in reads}
         arguments, named = call.node.map_arguments(values)
+        # Keras adds up a layer's losses over its calls, and only those of this call belong here.
         call.layer._clear_losses()
         outputs = call.layer(*arguments, **named)
         if self._finish is not None:
@@ -325,6 +334,7 @@ class KerasStages:
         if alias.model is None:
             return value
         mask = getattr(value, "_keras_mask", None)
+        # Conforming makes another tensor, which has lost the mask.
         value = alias.model._conform_to_reference_input(value, ref_input=alias.reference)
         if mask is not None:
             value._keras_mask = mask
@@ -334,6 +344,7 @@ class KerasStages:
         """The tensors for the next stage, and what makes them a state again there."""
         keys = self._layout.passed(stage)
         masked = [key for key in keys if getattr(state.values[key], "_keras_mask", None) is not None]
+        # The losses so far are one number, so each later stage hands on one tensor.
         losses = [tf.add_n(cast_losses_to_common_dtype(state.losses))] if state.losses else []
         groups = [
             [state.values[key] for key in keys],

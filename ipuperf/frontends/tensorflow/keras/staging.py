@@ -158,6 +158,7 @@ def find_scoped(model: Any) -> list[Any]:
     """
     assignments = _assignments(model, stage_of)
     leaves = list(flat(assignments))
+    # No stage at all means that the model is not pipelined, which is no error.
     if all(leaf.pipeline_stage is None for leaf in leaves):
         return []
     for leaf in leaves:
@@ -167,6 +168,7 @@ def find_scoped(model: Any) -> list[Any]:
                 f"{leaf.layer.name} has not been assigned to one. Pipeline stages can be assigned when a layer is "
                 "constructed, or each time a layer is called. Different pipeline stages can assigned to each call."
             )
+    # Laying out checks the stages; its result is made anew when the model runs.
     lay_out(graph_of(model), assignments)
     return assignments
 
@@ -204,6 +206,7 @@ def _assignments(model: Any, stage: Callable[[Any], int | None]) -> list[Any]:
     assignments = []
     for node in graph_nodes(graph_of(model)):
         layer, index = node.layer, node.layer._inbound_nodes.index(node)
+        # A stage given to the call of an inner model holds for the whole of it.
         if is_model(layer) and has_graph(layer) and stage(node) is None:
             assignments.append(model_kind(layer, index, _inner(layer, stage)))
         else:
@@ -218,6 +221,7 @@ def _inner(model: Any, stage: Callable[[Any], int | None]) -> list[Any]:
     assignments = extension(model).assignments if on_ipu(model) else []
     if not assignments:
         return _assignments(model, stage)
+    # Copies: the outer model's stages must not change those of the inner one.
     return _copied(assignments)
 
 
@@ -322,6 +326,7 @@ def _check_sequence(assignments: Sequence[Any]) -> None:
                 "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
                 f"however it was assigned to {stage}."
             )
+        # Layers are a chain here, so a stage can only stay or go up by one.
         if stage not in (previous, previous + 1):
             raise ValueError(
                 f"Layer {name} has been assigned to pipeline stage {stage}, but the layer before it is in stage "

@@ -76,6 +76,7 @@ class PipelineArguments(SimpleNamespace):
         _check_count(self.gradient_accumulation_count, serialization, self.reduction_method)
         for name in SAID:
             EFFECTS.given(f"ipu.pipelining_ops.pipeline({name})", getattr(self, name))
+        # The schedule's default depends on serialisation, and the checks below depend on the schedule.
         self.pipeline_schedule = _schedule(self.pipeline_schedule, serialization)
         self.recomputation_mode = _recomputation(self.recomputation_mode)
         _check_parts(self.computational_stages, self.infeed_queue, self.outfeed_queue)
@@ -144,6 +145,7 @@ def _mapping(stages: Sequence[Any], mapping: Any, serialization: int) -> list[An
         raise ValueError(
             "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
         )
+    # Batch serialisation needs all stages on one IPU (`_check_devices`).
     return [0] * len(stages) if serialization > 1 else list(range(len(stages)))
 
 
@@ -226,6 +228,7 @@ def _stage_options(count: int, arguments: PipelineArguments, training: bool) -> 
     update = arguments.weight_update_poplar_options
     checked = _checked_options(count, forward, "forward_propagation_stages_poplar_options")
     if training:
+        # Backward options are checked before they are compared, so that a wrong kind is named as such.
         backward_options = _checked_options(count, backward, "backward_propagation_stages_poplar_options")
         if update is not None and not isinstance(update, PipelineStageOptions):
             raise TypeError(

@@ -72,6 +72,7 @@ class PipelineMeaning:
         """
         frame, arguments = frame_of(importer.place, "a pipeline"), self.traced.arguments
         program = frame.program
+        # A timetable has its own loops and is written into the main graph only.
         if frame is not program.main:
             raise NotImplementedError(
                 "pipeline: inside a loop or another pipeline; use repeat_count to run it several times"
@@ -79,9 +80,11 @@ class PipelineMeaning:
         if program.deferred:
             raise NotImplementedError("pipeline: a program can have one pipeline; compile a program for each")
         used = [device for stage in arguments.stages for device in stage.devices]
+        # The device has to hold all shards, also those that no op names before the pipeline is built.
         program.minimum_shards = max(program.minimum_shards, 1 + max(used))
         program.pipeline_default_mapping = arguments.default_mapping
         writer = _Writer(program, self.traced, inputs)
+        # The number of replicas is known only when the whole program is.
         program.deferred.append(lambda: self._built(writer))
         return []
 
@@ -90,6 +93,7 @@ class PipelineMeaning:
         try:
             writer.build()
         except (NotImplementedError, ValueError, PipelineError) as error:
+            # A subclass may take other arguments than one text, so it is passed on as it is.
             known = type(error) in (NotImplementedError, ValueError, PipelineError)
             if not known or not self.line or str(error).startswith(self.line):
                 raise
@@ -115,7 +119,9 @@ class _Writer:
             self.trainable = [program.variable(resource_of(v.handle)) for v in traced.training.variables]
             self._check_read_back()
             self._map_gradients(traced.training)
+        # Connecting comes last, because it drops what nothing uses.
         self.sources = self.importer.connect()
+        # The pipeline is written here later, when ops behind it already exist.
         self.place = len(program.ir.main_graph.ops)
 
     # -- importing -----------------------------------------------------------------------------------------------------
@@ -130,6 +136,7 @@ class _Writer:
         """``(part, output, stream)`` of what is enqueued."""
         if not self.traced.sent or self.arguments.outfeed_queue is None:
             return []
+        # A summed outfeed sends once in a run, however many micro-batches there are.
         executions = 1 if self.arguments.accumulate_outfeed else self.arguments.executions
         streams = self.arguments.outfeed_queue.declare(self.program, self, executions)
         return [(*self._output(t), stream) for t, stream in zip(self.traced.sent, streams)]
@@ -140,6 +147,7 @@ class _Writer:
         assert place is not None
         part, value = place
         frame = self.importer.parts[part].frame
+        # The output has to be one of its own: inputs, and values that go to variables, get a copy.
         unmade = [*frame.graph.inputs, *frame.assigned.values(), *frame.read_back.values()]
         if isinstance(value, Constant) or value in unmade:
             with use_frame(frame):
@@ -212,6 +220,7 @@ class _Writer:
             for resource, tensor in data.items():
                 if resource not in changed:
                     continue
+                # The number goes with the first stage that has the gradient, so None marks a second one.
                 number, changed[resource] = changed[resource], None
                 if number is None:
                     raise NotImplementedError(
@@ -257,6 +266,7 @@ class _Writer:
         traced, program, arguments = self.traced.training, self.program, self.arguments
         if traced is None or self.loss is None:
             return None
+        # Replicas whose gradients are not reduced would train apart without an error.
         if program.ir.replication_factor > 1 and traced.reduction is None:
             raise ValueError(
                 f"pipeline: {program.ir.replication_factor} replicas are trained by an optimizer that does not reduce "
@@ -286,6 +296,7 @@ class _Writer:
 
     def _timetable(self, order: Sequence[int], training: bool) -> Timetable:
         config, arguments = state().config, self.arguments
+        # Stages recompute only where the configuration allows it, whatever the pipeline asks for.
         recompute = arguments.recomputation_mode if training and config is not None and config.allow_recompute else None
         placed = [[order[d] for d in stage.devices] for stage in arguments.stages]
         return SCHEDULES[arguments.pipeline_schedule.name](
@@ -298,6 +309,7 @@ class _Writer:
         if queue is None:
             return
         sinks = {stream: queue.sink(index) for index, (_, _, stream) in enumerate(self.streams)}
+        # The builder makes these stores, so they are found by their streams afterwards.
         for graph in self.program.ir.all_graphs():
             for op in graph.ops:
                 stream = op.attributes.get("stream")
@@ -327,6 +339,7 @@ class _Writer:
                 program.hold(rule.keys[name], variable)
             else:
                 numbers.append((name, variable))
+        # Numbers may change between runs, so they are written anew before each.
         program.before_run.append(lambda: _write_numbers(program, rule, numbers))
 
     def _check_own(self, resource: Resource, used: bool) -> None:

@@ -76,6 +76,7 @@ def trace_gradients(optimizer: Any, loss: tf.Tensor, variables: Sequence[Any], n
     stand_in: list[tf.Tensor] = []
 
     def computed(*gradients: tf.Tensor) -> list[Any]:
+        # The stand-in loss is zero everywhere and has the given gradients, so compute_gradients sees just these.
         parts = [tf.cast(_with_gradient(g)(tf.convert_to_tensor(v)), loss.dtype) for g, v in zip(gradients, variables)]
         stand_in.append(tf.add_n(parts, name="loss"))
         pairs = optimizer.compute_gradients(stand_in[0], var_list=list(variables))
@@ -94,6 +95,7 @@ def trace_gradients(optimizer: Any, loss: tf.Tensor, variables: Sequence[Any], n
 
     def only(tensors: Iterable[tf.Tensor], allowed: int | None) -> int:
         """The number of the one gradient that tensors depend on."""
+        # Each result may depend on its own gradient alone, which one stage has.
         needed = _ancestors(tensors)
         of = {numbers[key] for key in needed if key in numbers} | ({allowed} if allowed is not None else set())
         if id(stand_in[0]) in needed or len(of) > 1:
@@ -137,6 +139,7 @@ def _ancestors(tensors: Iterable[tf.Tensor]) -> set[int]:
         tensor = waiting.pop()
         if id(tensor) not in ancestors:
             ancestors.add(id(tensor))
+            # IdentityN passes each operand on by itself: a result depends on one of them, not on all.
             passed = tensor.op.type == "IdentityN"
             waiting += [tensor.op.inputs[tensor.value_index]] if passed else tensor.op.inputs
     return ancestors

@@ -41,6 +41,7 @@ class UpdateFrame(Frame):
         super().__init__(program, graph, executions=executions)
         self.tensors = tensors
         self.written: set[Resource] = set()
+        # The pipeline reduces gradients before its update, so the traced update leaves them as they are.
         self.reduced = True
 
     def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
@@ -124,6 +125,7 @@ class PipelineRule(UpdateRule):
     def _key(self, resource: Resource) -> str:
         """A name for a variable, by which :attr:`keys` finds it again."""
         name = self._program.name_of(resource)
+        # Two variables may have one name, and names must lead back to one variable each.
         while self.keys.setdefault(name, resource) != resource:
             name += "_"
         return name
@@ -143,6 +145,7 @@ class PipelineRule(UpdateRule):
                 if resource != part.variable and resource not in part.state:
                     numbers[self._key(resource)] = inside, resource
             elif id(outside) in self._values:
+                # The tensor's identity names the number, as tensors of different graphs may have equal names.
                 numbers[f"number_{id(outside)}"] = inside, None
         return numbers
 
@@ -189,6 +192,7 @@ class PipelineRule(UpdateRule):
         ]
         known = self._joint.get(weight.ipu or 0)
         with use_frame(frame):
+            # Only the operations of this slice are built; they read one gradient, so the other places do not count.
             self._traced.build(frame, [gradient] * len(self._traced.arguments), captured, [], part.operations, known)
         if part.variable not in frame.written:
             raise ValueError(
@@ -203,6 +207,7 @@ class PipelineRule(UpdateRule):
         """
         joint, arguments = self._slicer.joint, self._traced.arguments
         by_place = {self._program.resource(variable): reduced for variable, reduced in gradients.items()}
+        # Slices are in the order of the gradients, which is that of the update's arguments.
         gradients_reduced = [by_place[part.variable] for part in self._slicer.slices]
         if any(reduced.shards for reduced in gradients_reduced):
             raise NotImplementedError(
@@ -211,8 +216,10 @@ class PipelineRule(UpdateRule):
             )
         known: dict[int, Value] = {}
         for number, tensors in joint.parts.items():
+            # First each IPU computes what follows from its own gradients alone, so that only small numbers travel.
             arguments_known = [gradients_reduced[number].tensor if i == number else None for i in range(len(arguments))]
             self._joined(scope, gradients_reduced[number].ipu, arguments_known, tensors, known)
+        # The rest is computed once, where most gradients are, and then sent to each IPU that updates.
         home = meeting_place(gradients_reduced)
         self._joined(scope, home, [None] * len(arguments), list(joint.results.values()), known)
         for ipu in {reduced.ipu for reduced in gradients_reduced}:

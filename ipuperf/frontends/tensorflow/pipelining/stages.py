@@ -71,6 +71,7 @@ class StageFrame(Frame):
         """
         if isinstance(tensor, Constant):
             return super().capture(tensor)
+        # Arguments of the program are variables as well, but a stage gets them through the pipeline's inputs.
         if not isinstance(tensor, Variable) or tensor in self.program.arguments:
             raise ValueError(not_a_resource(tensor.id))
         return self.add_argument(tensor.spec, tensor.name.replace("/", "_"), Data(tensor))
@@ -85,6 +86,7 @@ class StageFrame(Frame):
             return super().read(resource)
         if resource not in self.read_back:
             value = self.assigned[resource]
+            # Integers have no gradient to stop, so they need no op.
             differs = value.dtype.is_floating_point
             self.read_back[resource] = (
                 self.create(DetachInplace, [value], [value.name]).outputs[0] if differs else value
@@ -96,6 +98,7 @@ class StageFrame(Frame):
         self.program.variable(resource)
         self.program.changes(resource)
         self.assigned[resource] = value
+        # What was read back belongs to the value before, so the next read makes it anew.
         self.read_back.pop(resource, None)
 
     def in_place(self, resource: Resource) -> Tensor | None:
@@ -186,6 +189,7 @@ class StageImporter:
                     feed = infeed_queue.streams(frame, owner)
                     streams = feed.streams
                 else:
+                    # Concurrent functions read the same element, each through streams of its own.
                     streams = [
                         self.program.stream(s.name, s.shape, s.dtype, "h2d", self.executions) for s in feed.streams
                     ]
@@ -218,6 +222,7 @@ class StageImporter:
 
     def _received(self, frame: StageFrame, link: StageLink, index: int) -> Tensor:
         tensor = link.tensor
+        # A constant costs a later stage no copy between IPUs: it gets one of its own.
         if isinstance(tensor, Constant):
             return frame.graph.constant(tensor.data, tensor.dtype, tensor.name)
         return frame.add_argument(tensor.spec, f"input_{index}", link)
@@ -227,6 +232,7 @@ class StageImporter:
     ) -> StagePart:
         program, traced = self.program, stage.traced
         program.know(traced.variables)
+        # PopLibs options are of the stage, while the program holds those of the graph around it.
         options_before = program.matmul_options, program.convolution_options
         program.matmul_options, program.convolution_options = options
         tensors_needed = [*traced.tensors, *stage.needed]
@@ -237,6 +243,7 @@ class StageImporter:
                 tensors = [tensor_of(value, frame) for value in values_built]
         except ValueError as error:
             raise GraphError(f"stage {stage.stage}: {error}") from error
+        # Options go back also after an error, as the program lives on.
         finally:
             program.matmul_options, program.convolution_options = options_before
         values = {id(t): tensor for t, tensor in zip(tensors_needed, tensors)}
@@ -259,6 +266,7 @@ class StageImporter:
     def origin(self, link: StageLink) -> StageLink:
         """Where a value that stages only pass on comes from."""
         source = self.parts[link.part].frame.sources.get(link.tensor)
+        # A stage may hand on what an earlier one handed on, so this goes back to the maker.
         return self.origin(source) if isinstance(source, StageLink) else link
 
     def output(self, link: StageLink) -> Activation:
@@ -273,6 +281,7 @@ class StageImporter:
         resolved: dict[Tensor, Source] = {}
         for number, part in reversed(list(enumerate(self.parts))):
             graph = part.frame.graph
+            # Assignments are outputs too: the pipeline stores them in the variables after the stage.
             for value in part.frame.assigned.values():
                 self.output(StageLink(number, value))
             used = {t for op in graph.ops for t in op.inputs} | set(graph.outputs)

@@ -82,6 +82,7 @@ def trace_pipeline(arguments: PipelineArguments) -> TracedPipeline:
     stages = _stages(arguments)
     final = stages[-1]
     optimizer, sent, training = None, [], None
+    # The loss and what is sent are traced in the last stage, so that they run on its IPU.
     with final[-1].traced.graph.as_default(), resource_variables():
         if arguments.optimizer_function is not None:
             tensors = [t for part in final for t in part.traced.tensors]
@@ -89,6 +90,7 @@ def trace_pipeline(arguments: PipelineArguments) -> TracedPipeline:
         sent = _sent(arguments, final, optimizer)
         if optimizer is not None:
             training = _training(arguments, [part for stage in stages for part in stage], optimizer)
+    # After both traces: only now is it known what the outfeed and the update need of the last stage.
     _want(final, sent, training)
     pipeline = TracedPipeline(arguments, stages, sent, training)
     _collect(pipeline)
@@ -108,9 +110,11 @@ def _stages(arguments: PipelineArguments) -> list[list[TracedStage]]:
             for function, device in zip(stage.functions, stage.devices)
         ]
         for part in parts:
+            # The next stage takes tensors by position, and a dictionary has names.
             if isinstance(part.traced.structure, dict) and number < len(arguments.stages) - 1:
                 raise TypeError(f"stage {number} returns a dictionary; only the last stage of an inference may")
         operands = [t for part in parts for t in part.traced.tensors]
+        # Only the first stage gets arguments by name: those of the infeed.
         named = {}
         stages.append(parts)
     return stages
@@ -144,6 +148,7 @@ def _sent(
                 f"The last computational stage has tensor outputs: {listed}, but no outfeed_queue has been provided."
             )
         single = final[0].traced.structure if len(final) == 1 else None
+        # Dictionaries and single tensors keep their form in the outfeed; all else is a flat list.
         keeps = optimizer is None and not arguments.accumulate_outfeed and isinstance(single, (dict, tf.Tensor))
         structure = single if keeps else tensors
     if arguments.outfeed_queue is None:
@@ -164,6 +169,7 @@ def _sendable(arguments: PipelineArguments, tensor: tf.Tensor) -> tf.Tensor:
     with tensor.graph.as_default():
         if arguments.accumulate_outfeed and arguments.accumulate_outfeed_dtype is not None:
             return tf.cast(tensor, accumulator_dtype(arguments.accumulate_outfeed_dtype, tensor))
+        # An identity makes a tensor of its own, also where two results are one tensor.
         return tf.identity(tensor, name="outfeed")
 
 
@@ -201,6 +207,7 @@ def _reduction(update: TracedFunction, opt: Any) -> str | None:
         NotImplementedError: some of them in another way than others.
     """
     gradients = list(update.arguments)
+    # Gradients that the update does not use say nothing about how it reduces.
     kinds = {tuple(reductions_of(t, gradients)) for t in gradients if t.consumers()}
     if len(kinds) > 1 or any(len(kind) > 1 for kind in kinds):
         raise NotImplementedError("pipeline: gradients of some variables are reduced over the replicas in another way")
@@ -223,6 +230,7 @@ def _trainable(parts: Sequence[TracedStage], optimizer: OptimizerFunctionOutput)
     captured = {resource_of(t) for part in parts for t in part.traced.captured if t.dtype == tf.resource}
     chosen = optimizer.var_list
     if chosen is None:
+        # Of a variable that no stage reads there is no gradient, whatever `trainable` says.
         variables = [v for r, v in used.items() if v.trainable and r in captured]
     else:
         variables = [v for v in chosen if resource_of(v.handle) in captured]
@@ -248,6 +256,7 @@ def _want(final: Sequence[TracedStage], sent: Sequence[tf.Tensor], training: Tra
                 f"tensor {training.loss} is no result of the last computational stage: the loss has to be computed "
                 "from the arguments of the optimizer_function"
             )
+        # The update may use numbers of the last stage, such as a learning rate that was passed through.
         tensors += [training.loss, *(t for t in training.update.captured if id(getattr(t, "graph", None)) in graphs)]
     for tensor in tensors:
         graphs[id(tensor.graph)].needed.append(tensor)
@@ -264,6 +273,7 @@ def _collect(pipeline: TracedPipeline) -> None:
     for part in pipeline.parts:
         for tensor in part.traced.captured:
             if tensor.dtype != tf.resource and not hasattr(tensor, "numpy"):
+                # Only handles and data that are there before the run can come into a stage from outside.
                 raise ValueError(not_a_resource(tensor.name))
             outside[id(tensor)] = tensor
     if pipeline.training is not None:

@@ -60,6 +60,7 @@ def find_joint(update: TracedFunction, count: int) -> Joint:
     variable: set[int] = set()
     joint_numbers = Joint()
     for op in update.graph.get_operations():
+        # IdentityN groups unrelated tensors, so each result follows its own operand only.
         if op.type == "IdentityN":
             depends.update({id(t): depends.get(id(u), frozenset()) for t, u in zip(op.outputs, op.inputs)})
             continue
@@ -68,6 +69,7 @@ def find_joint(update: TracedFunction, count: int) -> Joint:
         scales = len(of) == 1 and any(t.shape.rank for t in op.outputs)  # a gradient by a joint number
         mixes = len(of) > 1 or (any(id(t) in joint for t in op.inputs) and not scales)
         varies = any(t.dtype == tf.resource or id(t) in variable for t in op.inputs)
+        # One number for each gradient (their stacked norms) still counts as small.
         small = op.outputs and all(_elements(t) <= count for t in op.outputs)
         if varies:
             variable.update(id(t) for t in op.outputs)
@@ -77,6 +79,7 @@ def find_joint(update: TracedFunction, count: int) -> Joint:
                 for number in source:
                     joint_numbers.parts.setdefault(number, []).append(t)
             continue
+        # The op reads a joint number and is none itself, so the number has to reach the updates.
         joint_numbers.results.update((id(t), t) for t in op.inputs if id(t) in joint)
         depends.update((id(t), of) for t in op.outputs if of)
     return joint_numbers
@@ -112,6 +115,7 @@ class Slicer:
             NotImplementedError: an op depends on the gradients of several variables.
         """
         numbers = {s.variable: number for number, s in enumerate(self.slices)}
+        # Only ops with effects are given out; the ops they read come along by themselves.
         effects = [op for op in self._update.graph.get_operations() if has_effect(op)]
         shared: list[tuple[tf.Operation, list[Resource]]] = []
         places: dict[tf.Operation, int] = {}
@@ -134,11 +138,13 @@ class Slicer:
         self._share(shared)
         for part in self.slices:
             chosen = set(part.operations)
+            # Ops go back into the program's order, because reads and writes of one variable must not change places.
             part.operations = [op for op in effects if op in chosen]
 
     def _share(self, shared: Sequence[tuple[tf.Operation, list[Resource]]]) -> None:
         """Give ops to every slice that reads what they change, also for another such op; those of no slice to the
         first."""
+        # An op that is added reads variables too, so the search goes on until nothing changes.
         changed = True
         while changed:
             changed = False
@@ -174,6 +180,7 @@ class Slicer:
             if id(tensor) in seen:
                 continue
             seen.add(id(tensor))
+            # Joint numbers are known beforehand and need nothing of this graph.
             if id(tensor) in self.joint.results:
                 continue
             if id(tensor) in self._outside or id(tensor) in self._gradients:
@@ -198,6 +205,7 @@ def elementwise(part: UpdateSlice, shape: Sequence[int]) -> tf.Operation | None:
         seen.add(id(op))
         input_shapes = {tuple(t.shape) for t in op.inputs if t.dtype != tf.resource}
         output_shapes = {tuple(t.shape) for t in op.outputs}
+        # A reduction leaves the shape of the variable; these types make a whole one, which no shard matches.
         if wide and (
             (wide in input_shapes and output_shapes - {wide})
             or (wide in output_shapes and op.type in ("Const", "Fill", "BroadcastTo"))

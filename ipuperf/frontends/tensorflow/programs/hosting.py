@@ -40,6 +40,7 @@ class ProgramHost:
         self.resources = [resource_of(handle) for handle in self.handles]
         self._number = {resource: number for number, resource in enumerate(self.resources)}
         self._on_device: dict[Resource, tf.Tensor] = {}
+        # A program has one set of variables on its device, so runs of it take turns.
         self._running = threading.RLock()
 
     def number(self, resource: Resource) -> int:
@@ -63,6 +64,7 @@ class ProgramHost:
             outputs = tf.numpy_function(
                 self._called(len(fed), places, types),
                 [*fed, *values],
+                # numpy_function needs a result, also of a program that has none.
                 types or [tf.int32],
                 stateful=True,
                 name=program.name,
@@ -71,10 +73,12 @@ class ProgramHost:
         count = len(traced.tensors)
         assigned = []
         for place, value in zip(places, outputs[count:]):
+            # numpy_function loses shapes.
             value.set_shape(specs[place].shape)
             assigned.append(resource_variable_ops.assign_variable_op(self.handles[place], value))
         done = tf.group(*assigned, outputs[0].op, name=f"{program.name}_done")
         results = []
+        # Whoever fetches a result alone gets the assignments of variables with it.
         with tf.control_dependencies([done]):
             for tensor, value in zip(traced.tensors, outputs):
                 value.set_shape(tensor.shape)
@@ -86,6 +90,7 @@ class ProgramHost:
             try:
                 results, changed = self.program.run(operands[:count], operands[count:], self.number)
             except Exception as error:
+                # TensorFlow turns exceptions into texts; the exception is kept here, and raised again by the session.
                 raise _RAISED.keep(error) from None
             values = [changed.get(self.resources[p], operands[count + p]) for p in places]
             if not types:
@@ -118,6 +123,7 @@ class ProgramHost:
         for resource, value in changed.items():
             values_after[resource] = tf.constant(value, spec_of(resource).dtype)
             resource_variable_ops.assign_variable_op(handles[self.number(resource)], values_after[resource])
+        # The tensors are kept: this is what makes their addresses comparable (`_take_present`).
         self._on_device = {
             resource: values_after[resource] for resource in program.lasting() if resource in values_after
         }

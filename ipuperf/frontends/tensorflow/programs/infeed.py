@@ -99,6 +99,7 @@ class Feed:
                     raise ValueError(
                         "An IPUInfeedQueue can be dequeued only once in a program; make a queue for each use"
                     )
+                # The same reader may stand in several frames; their counts add up.
                 feed.count += frame.executions
                 for stream in feed.streams:
                     stream.transfers = feed.count

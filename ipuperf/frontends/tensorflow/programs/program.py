@@ -141,8 +141,10 @@ class TracedProgram:
             variable = self.data(self.name_of(resource), np.zeros(spec.shape, spec.dtype.as_numpy_dtype))
             if offload and variable.spec.bytes >= devices.minimum_remote_bytes(state().config):
                 variable.remote = (self.ir.remote_buffer(variable.shape, variable.dtype, 1), 0)
+            # A variable lives on the shard of the op that uses it first.
             if _ir.CONTEXT.ipus:
                 variable.ipu = _ir.CONTEXT.ipus[-1]
+            # The host reads the first of them; hold() adds further ones.
             self._held[resource] = [variable]
         return self._held[resource][0]
 
@@ -170,6 +172,7 @@ class TracedProgram:
         """A new main-graph variable with the same value on all replicas."""
         graph, value = self.ir.main_graph, narrowed(value)
         spec = _ir.TensorSpec(tuple(value.shape), _ir.dtype_of(value))
+        # Whichever op asks first, the name carries none of its scopes.
         with _ir.CONTEXT.detached():
             name = graph.tensor_id(name)
         variable = _ir.Variable(name, spec, graph, value.copy(), self.ir.grouping())
@@ -199,6 +202,7 @@ class TracedProgram:
     ) -> _ir.Tensor:
         """A collective over groups of ``size`` successive replicas (None: all) in the active graph. Until it is known
         how many replicas there are, the groups are those of as few as fit them."""
+        # A common multiple: the groups of all collectives fit it until the real number is known.
         if size is not None:
             self._regroup(math.lcm(self.ir.replication_factor, size))
         result = make(op_class, tensor, name=name, group=self.ir.grouping(1, size), **attributes)
@@ -250,6 +254,7 @@ class TracedProgram:
         self._import()
         shards = devices.power_of_two(max(self.minimum_shards, ipus_per_replica(self.ir)))
         replicas = devices.replicas(state().config, self.device, shards)
+        # Several replicas may show only here, long after the update was imported.
         if replicas > 1 and self.unreduced:
             raise ValueError(
                 f"variable {self.unreduced[0]!r} is updated on {replicas} replicas by an optimizer that does not "
@@ -258,8 +263,10 @@ class TracedProgram:
             )
         self._replicate(replicas)
         devices.relabel(self.ir, self.ipu_order())
+        # What was deferred places itself on physical IPUs, so it comes after the relabelling.
         for build in self.deferred:
             build()
+        # This comes last, because pipelines bring reductions of their own.
         leave_out_reductions(self.ir)
         self._set_io_tiles_aside()
         config = state().config
@@ -341,6 +348,7 @@ class TracedProgram:
         self._regroup(replicas)
         for number, seed in enumerate(self._seeds):
             seed.grouping = self.ir.grouping(1, 1)
+            # One sequence gives each replica words of its own, the same in every process.
             words = np.random.SeedSequence([self.seed_number, number]).generate_state(2 * replicas)
             seed.data = words.reshape(replicas, 2) if replicas > 1 else words
         if self._replica_number is not None and replicas > 1:
@@ -399,6 +407,7 @@ class TracedProgram:
             for action in self.before_run:
                 action()
             outputs = executable.run(inputs)
+            # The axes in front are steps and replicas.
             results = [r if isinstance(r, np.ndarray) else np.asarray(outputs[r][0, 0]) for r in self._results]
             return results, self._changes()
 
@@ -446,6 +455,7 @@ class TracedProgram:
         for feed in self.infeeds:
             arrays = feed.queue.take(feed.count * replicas)
             for index, stream_first in enumerate(feed.streams):
+                # A stream that nothing reads has gone from the program, but its elements are used up all the same.
                 readers = [stream for stream in feed.streams_of(index) if stream in required]
                 if not readers:
                     continue

@@ -49,6 +49,7 @@ def while_loop(node: Node, *values: Value) -> Sequence[Value]:
             f"how often it runs depends on data ({reason}), and programs of the IPU have fixed lengths here: give "
             "tf.while_loop its maximum_iterations, loop over a tf.range of a constant, or select by a condition"
         ) from None
+    # One trip gains nothing from being a loop.
     if counted.trips <= 1 and not counted.data:
         return _unrolled(node, body, values, counted.trips)
     lists = None if node.place.differentiated else _lists(node, body, values, counted)
@@ -122,6 +123,7 @@ class _Carried:
         whole = stacked_list(node, self.value).whole(node)
         if more:
             return joined([whole, shapes.init((more, *self.shape), whole.dtype, "list")], 0)
+        # Something else may still read the list as it is, so the loop writes into a copy.
         return arithmetic.identity(whole) if self.written else whole
 
 
@@ -203,10 +205,12 @@ class _Looped:
         self.lists = lists
         self.count = 0
         self.read: dict[int, Tensor] = {}
+        # Where data decide, nobody knows where the counters end.
         self.final = {} if counted.data else counted.final
         changing = [i for i in range(len(values)) if i not in counted.invariant and i not in lists]
         results = [i for i in [*changing, *lists] if i not in self.final]
         uses = node.importer.uses
+        # A counter with a known end is carried only where the body needs it for something else.
         self.carried = [i for i in changing if i not in self.final or uses(body, i, results)]
         self.place = node.place.inner("while", node.place.executions * counted.trips)
         self.own = Node(node.importer.inside(self.place), node.op)
@@ -219,6 +223,7 @@ class _Looped:
     def build(self) -> list[Value]:
         """The values after it."""
         initial = [self.node.tensor(self.values[i]) for i in self.carried]
+        # Where the next item goes follows from the number of the iteration, so the loop counts it.
         numbered = any(one.step and one.known is None for one in self.lists.values())
         if numbered:
             initial.append(constant(0, INT32))
@@ -322,5 +327,6 @@ def _carry(node: Node, body: FuncGraph, index: int, value: Value, start: Tensor)
             f"loop variable {body.inputs[index].name!r} has shape {start.shape} before an iteration and {tensor.shape} "
             "after it; programs of the IPU have fixed shapes"
         )
+    # Each output has to be a tensor of its own, and an input is none.
     taken = tensor in graph.outputs or tensor in graph.inputs
     graph.add_output(arithmetic.identity(tensor) if taken else tensor)

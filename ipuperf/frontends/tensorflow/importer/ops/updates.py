@@ -57,6 +57,7 @@ class UpdatedVariable:
     def mix(self, other: Tensor, a: Number = 1.0, b: Number = 1.0) -> Tensor:
         """``a state + b other`` becomes the state; its new value."""
         target = self.node.place.in_place(self.resource)
+        # In place all rows would change, so an update of some rows goes by a selection.
         if target is not None and self.rows is None:
             self.value = arithmetic.scaled_add_(target, other, a, b)
         else:
@@ -244,6 +245,7 @@ def ftrl(u: FusedUpdate) -> None:
     z = line.mix(shrunk - (new - old) * weight.value * (1.0 / alpha))
     total.mix(g * g)
     quadratic = new * (1.0 / alpha) + 2.0 * l2
+    # This makes l1 a tensor of z's shape, whether it is a number or a tensor.
     reached = arithmetic.greater(abs(z), arithmetic.abs(z * 0.0 + l1))
     weight.set(arithmetic.where(reached, (arithmetic.sign(z) * l1 - z) / quadratic, 0.0))
 

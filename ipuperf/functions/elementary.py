@@ -102,7 +102,8 @@ def remainder(lhs: Tensor, rhs: Tensor) -> Tensor:
     """
     if lhs.dtype.is_floating_point:
         return make(_k.Remainder, lhs, rhs)
-    return fmod(lhs, rhs) + cast(_crosses(lhs, rhs), lhs.dtype) * rhs
+    correction: Tensor = cast(_crosses(lhs, rhs), lhs.dtype) * rhs
+    return fmod(lhs, rhs) + correction
 
 
 def _crosses(lhs: Tensor, rhs: Tensor) -> Tensor:

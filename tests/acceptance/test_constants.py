@@ -57,7 +57,7 @@ CONSTANTS = {
         simulation/network.py SCALE, simulation/templates.py _TEMPLATES_KEPT,
         simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT _SPLITS_KEPT, simulation/transfers.py _MOST,
         ops/binding.py BLOCK, ops/blocks.py BLOCK,
-        ops/products/convolution.py FEWEST_COLUMNS,
+        ops/products/unrolling.py FEWEST_COLUMNS,
         ops/selection/gather.py PIECE,
         ops/norms/shared.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES
         FAMILIES, pipelines/build.py _SEED_STRIDE

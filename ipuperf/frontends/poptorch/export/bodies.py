@@ -21,7 +21,7 @@ from ..aten.lowering import Lowering, ir_dtype
 from ..errors import Error
 
 if TYPE_CHECKING:
-    from .stages import Flow, Part
+    from .parts import Flow, Part
 
 #: Annotation of a node: the bodies that it is in, from the outside in, such as ``0.then/1.else``.
 BODY = "ipuperf_body"

@@ -29,7 +29,8 @@ from .cache import cached
 from .checks import check_hooks
 from .lines import location_of_node
 from .module_state import check_memory, view_of
-from .stages import Flow, Part, StageWriter
+from .parts import Flow, Part
+from .stages import StageWriter
 from .structure import Signature, Structure, differences, flatten, rebuild
 from .trace import Traced, trace
 

@@ -141,7 +141,9 @@ def draw(r: random.Random) -> Program:
     if made["mapping"] is not None:
         made["mapping"] = list(reversed(range(made["stages"])))
     name, options, _ = made["optimizer"]
-    if name in ("Adafactor", "addons.LAMBIpuOptimizer") or "clipnorm" in options or "global_clipnorm" in options:
+    constrained = any("constraint" in argument for (_, arguments), *_ in made["nodes"] for argument in arguments)
+    whole = name in ("Adafactor", "addons.LAMBIpuOptimizer") or "clipnorm" in options or "global_clipnorm" in options
+    if whole or constrained:
         # Means and norms are of a whole variable, which a replica then does not have.
         made["options"].pop("replicated_optimizer_state_sharding", None)
     if name.startswith("addons."):  # the CPU's own step would have to apply gradients by hand

@@ -83,6 +83,7 @@ def test_a_flipped_bit_in_a_packed_file(mnist: Path) -> None:
         load_mnist(False)
 
 
+@pytest.mark.heavy
 def test_a_tutorials_loader_names_the_damaged_file(mnist: Path, run_ipuperf: Callable, tmp_path: Path) -> None:
     """Through ``ipuperf run``, the stand-in for torchvision and all."""
     (mnist / IMAGES).write_bytes(GOOD_IMAGES[:-10])

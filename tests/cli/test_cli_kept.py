@@ -187,6 +187,7 @@ sweep f.toml --format csv --out here
 ROUNDED = re.compile(r'("\w*seconds?":)([\d.e-]+)')
 
 
+@pytest.mark.heavy
 def test_sweep(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:
     """The tables that are drawn have no pictures: nobody looks at them here."""
     monkeypatch.setattr(

@@ -181,6 +181,7 @@ def mnist(installed_front_ends, tmp_path_factory: pytest.TempPathFactory) -> tup
     return done.output, {row["name"]: row for row in rows}
 
 
+@pytest.mark.heavy
 def test_the_four_variants(mnist) -> None:
     text, rows = mnist
     assert [(row["strategy"], row["offload_optimiser"]) for row in rows.values()] == [

@@ -43,6 +43,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+@pytest.mark.heavy
 def test_text_and_json() -> None:
     options = ["encoder", "--machine", "pod4", "--global-batch", "64", *SMALL, "--out", "t"]
     code, out, err = call(*options)

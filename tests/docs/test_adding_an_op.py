@@ -102,6 +102,7 @@ def done(room: Path, program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("needed", ["torch", "tensorflow"])
 def test_one_class_and_one_row_reach_every_front_end(needed: str, room: Path) -> None:
     pytest.importorskip("torch")

@@ -24,6 +24,7 @@ def front_ends(installed_front_ends: Any) -> Iterator[None]:
         yield
 
 
+@pytest.mark.heavy
 @together(OPS, lambda name: name[: name.rindex(".") + 2])
 def test_calls_of_functions_cost_the_same(cases: list[str], golden: Golden) -> None:
     golden([line for case in cases for line in (case, *lines(OPS[case]()))])

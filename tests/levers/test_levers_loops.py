@@ -41,6 +41,7 @@ def test_micro_batches_of_a_popxl_loop_are_doubled_as_in_the_program_with_twice_
     assert f"do {CALLS} calls in one: a loop on the device, {CALLS} weight updates in a call" in trials
 
 
+@pytest.mark.heavy
 def test_accumulation_and_iterations_are_those_of_the_program_with_these_options(case: Case) -> None:
     pytest.importorskip("torch")
     found = case.measured(case.run(PIPELINE), MoreMicroBatches(), CallLength()).trials
@@ -102,6 +103,7 @@ poptorch.inferenceModel(net, options=options)(torch.randn(16 * 64, 1024))
 """
 
 
+@pytest.mark.heavy
 def test_io_tiles_are_tried_where_a_front_end_says_where_io_happens(case: Case) -> None:
     pytest.importorskip("torch")
     trial = case.only(case.run(OVERLAPPING, machine="gc200-1"), OverlappedIo())

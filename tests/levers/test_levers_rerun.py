@@ -68,6 +68,7 @@ def test_the_session_of_the_report_is_the_one_that_is_simulated(case: Case) -> N
         rerun_of(folder, trace)
 
 
+@pytest.mark.heavy
 def test_a_run_after_new_values_is_rerun_as_one(case: Case) -> None:
     """The report of a program that sets its optimiser in each step is of a call with the run that brings the values."""
     pytest.importorskip("torch")

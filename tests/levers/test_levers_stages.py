@@ -22,6 +22,7 @@ EVEN = PIPELINE.replace("            x = torch.relu(self.fc3(x))\n", "").replace
 """The pipeline with its third layer in the second stage."""
 
 
+@pytest.mark.heavy
 def test_an_uneven_pipeline_names_its_stage_and_a_split_that_takes_what_is_said(case: Case) -> None:
     folder = case.run(PIPELINE)
     found = case.measured(folder, StageDivision())
@@ -41,6 +42,7 @@ def test_layers_are_named_for_their_modules_and_keep_their_ops(case: Case) -> No
     assert sum(len(layer.ops) for layer in layers) == sum(len(part.graph.ops) for part in asked[0].parts)
 
 
+@pytest.mark.heavy
 def test_every_division_computes_the_same_loss(case: Case) -> None:
     run = case.rerun(case.run(PIPELINE))
     losses = []

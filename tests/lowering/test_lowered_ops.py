@@ -167,6 +167,7 @@ PROGRAMS: Mapping[str, Mapping[str, Callable[[], Ir]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ops_are_lowered_the_same(name: str, golden: Golden) -> None:
     chips = CHIPS[list(PROGRAMS).index(name) % 2 :]

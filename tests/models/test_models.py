@@ -86,6 +86,7 @@ CASES = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "changes"),
     CASES,
@@ -158,6 +159,7 @@ def test_packed_sequences_do_not_see_each_other(models: SimpleNamespace, made: s
     assert not torch.allclose(before[:, 3:6], after[:, 3:6])
 
 
+@pytest.mark.heavy
 def test_gelu_and_norms_in_float32_keep_the_numbers_and_cost_casts(models: SimpleNamespace) -> None:
     """In half precision the two programs agree within rounding; the wide one has GELU and norms of floats, with a cast
     before and after each: two layers of a GELU and two norms, and the norm of the embeddings, are seven."""
@@ -219,6 +221,7 @@ def test_parameters_are_as_many_as_published(models: SimpleNamespace) -> None:
 # -- simulated time only -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 def test_the_trace_is_that_of_the_executor(models: SimpleNamespace) -> None:
     """Shapes alone give the program that runs with numbers (PyTorch names a few tensors otherwise)."""
     options = options_of(models, "vit", **EXACT)
@@ -279,6 +282,7 @@ def test_nothing_is_computed_and_nothing_is_filled(models: SimpleNamespace, monk
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB: one of the three is 1.6 GB
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["bert", "resnet50"])
 def test_throughput_in_half_precision(models: SimpleNamespace, name: str) -> None:
     """The figures belong together, offloaded and sharded over two replicas; norms keep their statistics."""

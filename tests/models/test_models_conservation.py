@@ -195,6 +195,7 @@ def _executable(models: SimpleNamespace, name: str) -> Executable:
     return _attention(models)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", CASES)
 def test_conservation(models: SimpleNamespace, name: str) -> None:
     trace = _executable(models, name).trace

@@ -25,6 +25,7 @@ def program(config: dict[str, Any], **stated: Any) -> Program:
     return program_of(unmeasured_case(values, "here", Path("here")))
 
 
+@pytest.mark.heavy
 def test_it_is_the_pipeline_of_its_parts() -> None:
     found = program({"schedule": "grouped"}, recompute="standard")
     table = timetable_of("grouped", 2, 4, recompute=True)

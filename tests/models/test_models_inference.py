@@ -48,10 +48,12 @@ def agree(room: Any, options: Any) -> None:
         np.testing.assert_allclose(one.detach().numpy(), two.detach().numpy(), rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.heavy
 def test_swin_is_that_of_pytorch(models: SimpleNamespace) -> None:
     agree(models.swin, models.swin.tiny(**SWIN, **EXACT, device_iterations=2))
 
 
+@pytest.mark.heavy
 def test_clip_is_that_of_pytorch(models: SimpleNamespace) -> None:
     """One batch: its scores are between its own images and texts."""
     agree(models.clip, models.clip.ClipOptions(**CLIP, **EXACT))

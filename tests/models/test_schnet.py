@@ -25,6 +25,7 @@ def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]
         yield SimpleNamespace(**{name: importlib.import_module(f"ipuperf.models.{name}") for name in names})
 
 
+@pytest.mark.heavy
 def test_energies_are_those_of_pytorch(models: SimpleNamespace) -> None:
     options = models.schnet.SchNetOptions(**SIZES, training=False, device_iterations=2)
     numbers, places, starts = models.schnet.batch(options)
@@ -67,6 +68,7 @@ def test_edges_are_looked_up_and_summed_as_slices(models: SimpleNamespace) -> No
     assert (options.atoms, 8, edges) in [(u.entries, u.width, u.indices) for u in updates]
 
 
+@pytest.mark.heavy
 def test_times_of_a_case_are_an_epochs(models: SimpleNamespace) -> None:
     from ipuperf.validation import BUILT_IN, figures, problem, read_cases
 

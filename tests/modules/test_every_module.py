@@ -70,6 +70,7 @@ def _libraries(name: str) -> list[str]:
     return [library for place in places for library in LIBRARIES[place]]
 
 
+@pytest.mark.heavy
 @together(MODULES, room)
 def test_what_it_says(cases: list[str], golden: Golden) -> None:
     for library in _libraries(cases[0]):

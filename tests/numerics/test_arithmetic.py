@@ -41,6 +41,7 @@ print(hashlib.sha256(b"".join(outputs[s].tobytes() for s in streams)).hexdigest(
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_an_import_changes_no_bit() -> None:
     """Products, convolutions and their gradients, conversions to half precision."""

@@ -242,6 +242,7 @@ def _nearest_cases() -> dict[str, Any]:
     return {f"case_{i}": lambda x, f=f, o=o: f(x, **o) for i, (f, o) in enumerate(numbers)}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("shape", [(2, 3, 8), (1, 1, 8, 4), (2, 2, 4, 8), (1, 2, 4, 8, 6)])
 def test_nearest(check_all: Any, shape: tuple[int, ...]) -> None:
     check_all(_nearest_cases(), noise(*shape))

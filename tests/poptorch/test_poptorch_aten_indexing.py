@@ -67,6 +67,7 @@ def _set(t: Any, places: Any, values: Any) -> Any:
     return t
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore:.*beta.*")
 def test_scatters_and_indexing(check_all: Any) -> None:
     check_all(scatter_cases(), positive(4, 5), labels(4, 7, 5), positive(7, 5) * 1.01, LINE)
@@ -295,6 +296,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.heavy
 def test_values_and_gradients(check_all: Any) -> None:
     check_all(CASES, noise(4, 6))
 

@@ -108,6 +108,7 @@ def test_what_is_kept_does_not_change_with_the_module(traces: list[int]) -> None
     torch.testing.assert_close(found["x"], wanted["x"].detach())
 
 
+@pytest.mark.heavy
 def test_what_matters_makes_another_export(tmp_path: Path, traces: list[int], monkeypatch: Any) -> None:
     run(tmp_path, Model())
     changes = [
@@ -214,6 +215,7 @@ class Pipelined(torch.nn.Module):
             return poptorch.identity_loss(self.two(x) ** 2, "mean")
 
 
+@pytest.mark.heavy
 def test_another_accumulation_is_neither_exported_nor_lowered_again(traces: list[int], monkeypatch: Any) -> None:
     lowered: list[int] = []
     inner = Compilation.__init__
@@ -278,6 +280,7 @@ def test_an_object_that_cannot_be_seen_is_told_and_not_kept(tmp_path: Path, capl
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.heavy
 def test_another_process_finds_it(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -397,6 +400,7 @@ class Trained(torch.nn.Module):
             )
 
 
+@pytest.mark.heavy
 def test_values_times_and_memory_are_the_same_from_the_lowered_program_on_disk(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -162,6 +162,7 @@ class Network(torch.nn.Module):
         return poptorch.identity_loss(loss, "none")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("recomputation", [0, 3])
 @pytest.mark.parametrize("direct", [True, False])
 def test_pipelines_accumulate_what_pytorch_accumulates(direct, recomputation, monkeypatch):

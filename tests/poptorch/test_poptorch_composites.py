@@ -52,6 +52,7 @@ def _nodes(module: torch.nn.Module, x: torch.Tensor) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.heavy
 def test_the_graph_is_that_of_all_composites(monkeypatch: pytest.MonkeyPatch) -> None:
     module, x = Everything(), torch.zeros(2, 3, 4)
     few = _nodes(module, x)

@@ -182,6 +182,7 @@ def test_a_mask_of_bytes_is_a_mask(dtype: torch.dtype) -> None:
         inferenceModel(Read(), options)(t, mask)
 
 
+@pytest.mark.heavy
 def test_values_and_gradients_are_pytorchs(check_all: Any) -> None:
     """Values and gradients."""
     functions = {name: case[0] for name, case in CASES.items()}

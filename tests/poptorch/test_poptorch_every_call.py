@@ -72,6 +72,7 @@ def model_of(calls: list[str], first: int = 1) -> Any:
     return export_model(case, (torch.zeros(()),), training=True)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("group", CASES)
 def test_calls_are_pytorchs(group: str, check_all: Any, golden: Golden) -> None:
     model = exported(check_all, CASES[group])
@@ -84,6 +85,7 @@ def rows_of(calls: list[str], model: Any) -> list[str]:
     return [f"{call}: {' '.join(sorted(ops[n]))}" for n, call in enumerate(calls, 1)]
 
 
+@pytest.mark.heavy
 def test_what_random_calls_draw(golden: Golden) -> None:
     calls = lines_of(RANDOM)
     golden(rows_of(calls, model_of(calls)))

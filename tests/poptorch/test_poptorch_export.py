@@ -130,6 +130,7 @@ class Classifier(nn.Module):
         return logits, F.cross_entropy(logits, y)
 
 
+@pytest.mark.heavy
 def test_a_transformer_encoder_in_four_blocks(stages: Any) -> None:
     layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     model = Classifier(nn.TransformerEncoder(layer, 4), 32)
@@ -145,6 +146,7 @@ def test_a_transformer_encoder_in_four_blocks(stages: Any) -> None:
     check_against_torch(stages, model, exported, [x, y], model(x, y)[1])
 
 
+@pytest.mark.heavy
 def test_an_encoder_in_evaluation_is_its_ops_and_dropout_needs_a_seed(stages: Any) -> None:
     model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     x = noise(2, 5, 16)
@@ -218,6 +220,7 @@ def bert_batch() -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": mask, "labels": torch.where(mask == 1, ids, -100)}
 
 
+@pytest.mark.heavy
 def test_a_bert_with_tied_weights_by_keyword(stages: Any) -> None:
     model, batch = Bert(), bert_batch()
     exported = export_model(model, (), batch, training=True)

@@ -113,6 +113,7 @@ class Stack(torch.nn.Module):
         return x.mean(), kept[0] if self.first else x
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("plan", "first"),
     [
@@ -161,6 +162,7 @@ class Plain(torch.nn.Module):
         return (*(part * 2 for part in parts), *views, *copies)
 
 
+@pytest.mark.heavy
 def test_what_becomes_of_plain_ops() -> None:
     _check(Plain(), torch.zeros(2, 3))
 

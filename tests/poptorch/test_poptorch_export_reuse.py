@@ -122,6 +122,7 @@ def test_what_has_no_numbers_that_can_be_told_is_not_kept() -> None:
         _value(fake)
 
 
+@pytest.mark.heavy
 def test_what_was_not_used_for_long_goes() -> None:
     small = Kept(nodes=2 * len(_trace(Network(), 2, 3).program.graph.nodes))
     with quiet():

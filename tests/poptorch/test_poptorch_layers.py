@@ -53,6 +53,7 @@ def phased(*blocks: str) -> Any:
     return strategy
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("strategy", [poptorch.PipelinedExecution, poptorch.ShardedExecution, phased])
 def test_running_statistics_count_each_micro_batch_once(strategy: Any) -> None:
     """Also where the forward is recomputed; then inference uses them."""
@@ -87,6 +88,7 @@ class Residual(nn.Module):
         return x if y is None else (x, nn.functional.cross_entropy(x.float(), y))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("frozen", [False, True])
 def test_half_precision_residual_network(frozen: bool) -> None:
     """Training, evaluation and layers in evaluation mode, against the same network in float32 on the same numbers."""

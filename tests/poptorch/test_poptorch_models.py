@@ -40,6 +40,7 @@ def device_losses(model: Any, given: Any) -> list[float]:
     return train(model, poptorch.trainingModel(model, None, optimizer), given)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
 @pytest.mark.parametrize("name", modelcases.CASES)
 def test_five_steps_have_the_losses_of_pytorch(name: str, half: bool) -> None:

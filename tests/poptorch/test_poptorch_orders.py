@@ -154,6 +154,7 @@ PADDED["weighted"] = lambda w: F.embedding_bag(
 )
 
 
+@pytest.mark.heavy
 def test_padding_of_bags(check_all: Any) -> None:
     check_all(PADDED, noise(5, 3))
 

@@ -127,6 +127,7 @@ def steady(mode, short, training=True, width=512):
     return (total(many) - total(few)) / 10, many
 
 
+@pytest.mark.heavy
 def test_a_step_lasts_as_long_as_the_longer_of_io_and_compute():
     """step = max(compute, I/O) + copies, all taken from the trace of the same program."""
     step, trace = steady(OUTER, (10, 1), training=False)
@@ -143,6 +144,7 @@ def test_a_step_lasts_as_long_as_the_longer_of_io_and_compute():
     assert step < plain
 
 
+@pytest.mark.heavy
 def test_the_outer_loop_is_hidden_only_where_that_is_asked_for():
     inner, outer = (total(traced(mode, 6, 3, 512)) for mode in (INNER, OUTER))
     plain = total(traced(Mode.NoOverlap, 6, 3, 512))

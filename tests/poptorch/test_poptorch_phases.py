@@ -79,6 +79,7 @@ def test_values(strategy: Any) -> None:
     assert [phase_of_stage.count(number) for number in range(4)] == [3, 2, 2, 1]
 
 
+@pytest.mark.heavy
 def test_stages_that_do_not_wait_run_at_once() -> None:
     class Model(torch.nn.Module):
         def __init__(self, apart: bool) -> None:

@@ -84,6 +84,7 @@ def made_again(model: Any) -> dict[str, int]:
     return found
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("ipus", "norms"), [(1, {STANDARD: 1, NORM_ONLY: 4, ALL: 3}), (2, {STANDARD: 2, ALL: 3})])
 def test_numbers_are_exactly_those_without_recomputation(ipus: int, norms: dict[int, int]) -> None:
     _, expected = trained(NONE, ipus=ipus)
@@ -117,6 +118,7 @@ def offline(kind: int, keep: tuple[int, ...], ipus: int = 1) -> tuple[int, int]:
     return summary["memory"]["max_tile"]["bytes"], summary["runs"][0]["cycles"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("ipus", [1, 2])
 def test_less_memory_for_more_cycles(ipus: int) -> None:
     plain_bytes, plain_cycles = offline(NONE, (0, 1, 2), ipus)

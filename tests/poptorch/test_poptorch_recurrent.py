@@ -40,6 +40,7 @@ class Layer(torch.nn.Module):
         return (results, *after, poptorch.identity_loss(loss, reduction="none"))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "options", "with_states"), CASES)
 def test_as_eager_pytorch(kind: str, options: dict[str, Any], with_states: bool) -> None:
     module = Layer(kind, **options)
@@ -84,6 +85,7 @@ def test_half_precision() -> None:
     torch.testing.assert_close(mine.float(), module.float()(x.float())[0], rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.heavy
 def test_many_steps_fit_and_their_code_is_there_once() -> None:
     """500 steps of 256 units, which step by step would take 1.3 MB of a tile."""
     found = {}

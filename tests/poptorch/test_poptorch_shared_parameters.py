@@ -117,6 +117,7 @@ def test_models_that_are_not_told_go_on_with_what_they_have(caplog: pytest.LogCa
     assert not torch.equal(generator[0].weight, alone.generator[0].weight)
 
 
+@pytest.mark.heavy
 def test_one_goes_and_the_other_stays() -> None:
     generator, critic = networks()
     make, judge = wrapped(generator, critic)

@@ -54,11 +54,13 @@ def all_are_pytorchs(check_all: Any, cases: dict[str, Supported], half: bool, **
         raise
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("cases", groups(FIXED))
 def test_are_pytorchs_in_float32(cases: dict[str, Supported], check_all: Any) -> None:
     all_are_pytorchs(check_all, cases, half=False)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("cases", groups(HALF))
 def test_are_pytorchs_in_float16(cases: dict[str, Supported], check_all: Any) -> None:
     all_are_pytorchs(check_all, cases, half=True, rtol=1e-2, atol=1e-2)

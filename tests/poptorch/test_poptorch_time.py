@@ -98,6 +98,7 @@ def test_a_slice_crosses_a_pipeline_in_as_many_cycles_as_stages(trained: Any) ->
         assert between == min(2, 5 - number)
 
 
+@pytest.mark.heavy
 def test_profiling_writes_a_report(tmp_path: Path) -> None:
     class Double(torch.nn.Module):
         def forward(self, x: Any) -> Any:

@@ -84,6 +84,7 @@ class Changed(nn.Module):
         return found, poptorch.identity_loss(torch.stack(found).square().sum(), "none")
 
 
+@pytest.mark.heavy
 def test_gradients_flow_as_if_nothing_was_changed() -> None:
     torch.manual_seed(1)
     model = Changed()

@@ -45,6 +45,7 @@ class Masked(nn.Module):
         return self.layers(source, target, tgt_mask=mask[0])
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("causal", [True, False])
 def test_masks_of_transformers(causal: bool) -> None:

@@ -156,6 +156,7 @@ def test_a_destroyed_executor_can_train_again() -> None:
     assert not torch.equal(module.scale, native().scale)
 
 
+@pytest.mark.heavy
 def test_an_executor_that_goes_leaves_its_weights() -> None:
     module, model = trained()
     del model

@@ -101,6 +101,7 @@ def _compatible(names: list[str]) -> list[str]:
     return [n for n in names if not any(o != n and o.startswith(f"{n}.") for o in names)]
 
 
+@pytest.mark.heavy
 @given(st.lists(NAMES, unique=True))
 def test_dictionaries_round_trip(names: list[str]) -> None:
     flat = {name: i for i, name in enumerate(_compatible(names))}

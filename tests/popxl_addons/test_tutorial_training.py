@@ -116,6 +116,7 @@ def _assert_within(actual: Named, expected: Named, slack: Named) -> None:
         assert np.median(difference) < 2e-6, name  # the slack is for single elements
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("replicas", "accumulation", "threshold"), [(4, 2, 512), (4, 2, 10**10), (2, 2, 1024)])
 def test_adam_with_remote_state_equals_a_reference(
     tutorial: Callable, run_cells: Callable, replicas: int, accumulation: int, threshold: int

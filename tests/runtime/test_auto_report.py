@@ -120,6 +120,7 @@ print("steps", len(pva.openReport("mine/inference/profile.pop").execution.steps)
 """
 
 
+@pytest.mark.heavy
 def test_models_of_poptorch_have_the_folders_of_upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)

@@ -156,6 +156,7 @@ def test_every_answer(cases: list[str], golden: Golden) -> None:
     golden({case: asked(case, NAMES) for case in cases})
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("schedule", "stages", "count"),
     [("grouped", 3, 6), ("interleaved", 2, 4), ("grouped_overlapped", 2, 6), ("popart_pipeline", 3, 60),

@@ -151,6 +151,7 @@ def test_everything_from_the_machine_to_the_trace_can_be_pickled():
     assert again.folded("instances") is not None
 
 
+@pytest.mark.heavy
 def test_a_built_program_can_be_pickled():
     machine = load_machine("pod16")
     model = encoder(EncoderOptions(stages=2, replicas=2, layers=2, hidden=32, heads=2, sequence=8), seed=None)

@@ -101,6 +101,7 @@ def moved(groups):
     return found
 
 
+@pytest.mark.heavy
 @given(
     groups=st.lists(
         st.tuples(

@@ -65,6 +65,7 @@ def test_killed_half_way_and_resumed(tmp_path: Path, script: Path, in_this_proce
     same(read_table(killed / "table.csv"), pd.read_csv(tmp_path / "whole" / "table.csv").astype(again.dtypes))
 
 
+@pytest.mark.heavy
 def test_dask_gives_the_same_table(tmp_path: Path, encoder: Sweep, in_this_process: list[Configuration]) -> None:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(

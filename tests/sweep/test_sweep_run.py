@@ -83,6 +83,7 @@ def test_what_fails_and_what_does_not_fit(tmp_path: Path, in_this_process: list[
     assert "IPU 0" in large["reason"]
 
 
+@pytest.mark.heavy
 def test_seeds_and_failing_scripts(tmp_path: Path, in_this_process: list[Configuration]) -> None:
     script = tmp_path / "s.py"
     script.write_text(

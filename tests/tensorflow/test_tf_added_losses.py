@@ -47,6 +47,7 @@ def sequential(pipelined, factor):
     return model
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("build", [functional, nested, sequential])
 def test_additions_belong_to_the_stage_of_their_operands(build):
     cpu = build(False, PARTS)

@@ -51,6 +51,7 @@ def pipelined(schedule, recomputation, **options):
     return model
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("schedule", "recomputation"),
     [

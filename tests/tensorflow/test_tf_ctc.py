@@ -88,6 +88,7 @@ def test_beam_search_finds_the_paths_of_tensorflow(log_probs: bool) -> None:
             np.testing.assert_array_equal(labels[number, rank, : len(wanted)], wanted)
 
 
+@pytest.mark.heavy
 def test_layers_train_and_predict() -> None:
     logits, labels, label_length, logit_length = data()
     strategy = ipu.ipu_strategy.IPUStrategy()

@@ -98,6 +98,7 @@ def pipelined(model):
     model.set_pipelining_options(gradient_accumulation_steps_per_replica=PARTS)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_the_programs(case):
     cpu = network(CASES[case], False)

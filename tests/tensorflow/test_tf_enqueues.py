@@ -73,6 +73,7 @@ class SeenByKeras(keras.optimizers.legacy.SGD):
         return super().apply_gradients(pairs, *args, **kwargs)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_a_layer_enqueues_in_each_program(pipelined: bool) -> None:
     """Keras calls it symbolically before, where it sends nothing."""

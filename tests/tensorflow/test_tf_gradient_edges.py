@@ -32,6 +32,7 @@ def loss_of(y):
     return tf2.reduce_sum(y * tf2.reshape(tf2.linspace(0.3, 1.1, int(np.prod(y.shape))), y.shape))
 
 
+@pytest.mark.heavy
 def test_gradients_of_stages_are_tensorflows():
     wanted = {}
     for name, (function, value) in FUNCTIONS.items():

@@ -98,6 +98,7 @@ def step(model: Any, optimizer: Any) -> Callable[..., Any]:
 OPTIMIZERS = "SGD Adam RMSprop Adagrad Adadelta Adamax Nadam Ftrl".split()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("build", [perceptron, lookup])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("kind", ["optimizers", "legacy"])
@@ -110,6 +111,7 @@ def test_an_optimizer_equals_tensorflow(kind: str, name: str, build: Callable[[]
     check(step(model, getattr(module, name)(0.05, **options)), x, f32(3, 2), rtol=2e-5, atol=3e-6)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["cnn", "attention", "lstm", "lookup"])
 def test_gradients_of_a_stage_are_ipuperfs_own(name: str) -> None:
     """A pure graph of values, as a pipeline's stage is, is differentiated by the IR; loops are unrolled."""

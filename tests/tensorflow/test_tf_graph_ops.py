@@ -516,6 +516,7 @@ def test_an_op_equals_tensorflow(function: Callable[..., Any], arguments: tuple[
         pytest.skip("TensorFlow has no kernel for this processor")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", [family.__name__ for family in FAMILIES])
 def test_a_family_builds_as_before(family: str) -> None:
     """What all its cases build is in one golden row (:mod:`built`)."""

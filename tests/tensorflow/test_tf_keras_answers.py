@@ -295,6 +295,7 @@ TABLES = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", TABLES)
 def test_every_answer(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []

@@ -56,6 +56,7 @@ def fitted(model, batch, epochs=2, **options):
     return model.fit(X, Y, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, **options).history
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_one_ipu(optimizer):
     model, cpu = pair(optimizer)
@@ -66,6 +67,7 @@ def test_one_ipu(optimizer):
     assert int(model.optimizer.iterations) == 24
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("replicas", "accumulation", "optimizer"), [(2, 1, "momentum"), (1, 4, "adam"), (2, 3, "adam")]
 )
@@ -79,6 +81,7 @@ def test_replicas_and_accumulation_are_one_larger_batch(replicas, accumulation, 
         same(found["mae"], expected["mae"])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("count", "schedule", "optimizer"),
     [(2, "Grouped", "momentum"), (2, "Interleaved", "adam"), (2, "Sequential", "sgd"), (4, "Grouped", "legacy adam")],
@@ -98,6 +101,7 @@ def test_pipelines(count, schedule, optimizer):
     same(metrics["mae"], cpu.evaluate(X, Y, batch_size=4, verbose=0, return_dict=True)["mae"])
 
 
+@pytest.mark.heavy
 def test_sequential_model_in_stages_with_a_device_mapping_and_accumulated_metrics():
     def build():
         return keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(3), keras.layers.Dense(2)])
@@ -159,6 +163,7 @@ def test_a_train_step_of_the_models_own():
     same(model.get_weights(), cpu.get_weights())
 
 
+@pytest.mark.heavy
 def test_weights_of_samples_and_classes_and_validation_data():
     weights, labels = RNG.random(96).astype("float32"), RNG.integers(0, 2, 96)
 
@@ -185,6 +190,7 @@ class Counting(keras.callbacks.Callback):
         self.losses.append(float(logs["loss"]))
 
 
+@pytest.mark.heavy
 def test_callbacks_are_called_for_executions_or_for_every_batch():
     model, _ = pair()
     first, sparse, dense = model.get_weights(), Counting(), Counting()
@@ -204,6 +210,7 @@ def test_nothing_is_dropped_in_predictions():
         same(model.predict(X, batch_size=8, verbose=0), X)
 
 
+@pytest.mark.heavy
 def test_one_batch():
     model, cpu = pair()
     same(model.train_on_batch(X[:8], Y[:8]), cpu.train_on_batch(X[:8], Y[:8]))
@@ -212,12 +219,14 @@ def test_one_batch():
     same(model.test_on_batch(X[:8], Y[:8]), cpu.test_on_batch(X[:8], Y[:8]))
 
 
+@pytest.mark.heavy
 def test_data_sets_continue_from_epoch_to_epoch():
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8, drop_remainder=True).repeat()
     found, expected = (one.fit(data, steps_per_epoch=8, epochs=3, verbose=0).history for one in pair())
     same(found, expected)
 
 
+@pytest.mark.heavy
 def test_saved_models_keep_their_options(tmp_path):
     with ipus(2):
         model = network(pipelined=True)
@@ -238,6 +247,7 @@ def test_saved_models_keep_their_options(tmp_path):
 # -- what is not allowed -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts the threads of Linux")
 def test_no_thread_that_reads_data_is_left():
     counts = []

@@ -67,6 +67,7 @@ def model():
     return keras.Model(inputs, keras.layers.Dense(1)(x))
 
 
+@pytest.mark.heavy
 def test_training_equals_the_cpu():
     x, y = RNG.integers(0, 11, (16, 6)), data(16, 1)
     with ipus(1):
@@ -93,6 +94,7 @@ def plain(weights):
     return made
 
 
+@pytest.mark.heavy
 def test_a_sequential_model_learns_the_shape_of_its_input_from_the_data():
     x, y = RNG.integers(0, 11, (16, 6)).astype("int32"), RNG.integers(0, 2, (16, 1))
     with ipus(2):

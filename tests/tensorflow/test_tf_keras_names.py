@@ -55,6 +55,7 @@ assert not issubclass(tf.keras.optimizers.SGD, optimizer_v2.OptimizerV2)
 """
 
 
+@pytest.mark.heavy
 def test_names_of_keras_2_6():
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "POPDIST_NUM_TOTAL_REPLICAS": "4", "POPDIST_NUM_IPUS_PER_REPLICA": "2"}
     environment["POPDIST_NUM_LOCAL_REPLICAS"] = "2"

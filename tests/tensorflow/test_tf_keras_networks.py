@@ -41,6 +41,7 @@ def network(name):
     return lambda: keras.Sequential([keras.Input(data.shape[1:]), *layers(), L.Dense(2)])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NETWORKS)
 def test_layers(name):
     data = NETWORKS[name][0]
@@ -62,6 +63,7 @@ def attention():
     return keras.Model(inputs, L.Dense(2)(L.GlobalAveragePooling1D()(x)))
 
 
+@pytest.mark.heavy
 def test_attention():
     def compiled(model, **options):
         model.compile(keras.optimizers.legacy.Adam(0.01, epsilon=1e-3), "mae", **options)
@@ -76,6 +78,7 @@ def dense():
     return keras.Sequential([keras.Input((24,)), L.Dense(5, "tanh"), L.Dense(2)])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4])
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_replicas_and_accumulation(replicas, accumulation):
@@ -128,6 +131,7 @@ METRICS = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics_of_fit_and_evaluate(name):
     metrics, loss, targets = METRICS[name]
@@ -179,6 +183,7 @@ def trained(layer, optimizer, **options):
     return history.history["loss"], model.get_weights()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_optimizers_see_dense_gradients(optimizer):
     """``fit`` sums gradients over replicas, as upstream does by an op of tensors: those of embeddings are dense."""

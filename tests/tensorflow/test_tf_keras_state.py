@@ -31,6 +31,7 @@ def models(steps=4):
     return beside(network, compiled, steps_per_execution=steps)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["weights", "weights.h5"])
 def test_weights_go_from_the_ipu_to_the_cpu_and_back(name, tmp_path):
     model, cpu = models()
@@ -44,6 +45,7 @@ def test_weights_go_from_the_ipu_to_the_cpu_and_back(name, tmp_path):
     same(model.predict(X, batch_size=4, verbose=0), cpu.predict(X, batch_size=4, verbose=0))
 
 
+@pytest.mark.heavy
 def test_weights_set_between_runs_are_those_that_the_ipu_trains():
     model, cpu = models()
     first = [w.copy() for w in cpu.get_weights()]
@@ -58,6 +60,7 @@ def test_weights_set_between_runs_are_those_that_the_ipu_trains():
     same([v.numpy() for v in model.optimizer.variables], [v.numpy() for v in cpu.optimizer.variables])
 
 
+@pytest.mark.heavy
 def test_a_checkpoint_of_model_and_optimizer_continues_the_training(tmp_path):
     model, cpu = models()
     cpu.fit(X, Y, epochs=2, **FIT)
@@ -72,6 +75,7 @@ def test_a_checkpoint_of_model_and_optimizer_continues_the_training(tmp_path):
     same(resumed.get_weights(), cpu.get_weights())
 
 
+@pytest.mark.heavy
 def test_a_saved_model_continues_the_training(tmp_path):
     model, cpu = models()
     cpu.fit(X, Y, epochs=2, **FIT)
@@ -94,6 +98,7 @@ class Seen(keras.callbacks.Callback):
         self.rates.append(float(self.model.optimizer.learning_rate))
 
 
+@pytest.mark.heavy
 def test_callbacks_of_keras(tmp_path):
     def callbacks(folder):
         best = keras.callbacks.ModelCheckpoint(
@@ -129,6 +134,7 @@ def test_callbacks_of_keras(tmp_path):
     same(model.get_weights(), cpu.get_weights())
 
 
+@pytest.mark.heavy
 def test_training_is_stopped_and_resumed():
     class Stop(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -141,6 +147,7 @@ def test_training_is_stopped_and_resumed():
     same(model.get_weights(), cpu.get_weights())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("steps", [1, 2, 8])
 def test_predict_and_evaluate_do_not_depend_on_the_steps_of_an_execution(steps):
     model, cpu = models(steps)
@@ -150,6 +157,7 @@ def test_predict_and_evaluate_do_not_depend_on_the_steps_of_an_execution(steps):
     same(model.predict(data, steps=8, verbose=0), cpu.predict(X, verbose=0))
 
 
+@pytest.mark.heavy
 def test_what_the_progress_bar_prints_is_what_keras_prints(capsys):
     def printed(model):
         model.fit(X, Y, epochs=2, batch_size=4, shuffle=False, verbose=2)
@@ -160,6 +168,7 @@ def test_what_the_progress_bar_prints_is_what_keras_prints(capsys):
     assert printed(model) == printed(cpu)
 
 
+@pytest.mark.heavy
 def test_a_model_made_twice_in_one_scope_has_a_program_of_its_own():
     with ipus(1):
         one, two = (compiled(network(), steps_per_execution=4) for _ in range(2))

@@ -50,6 +50,7 @@ def test_a_recurrence_is_two_loops() -> None:
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("layer", "mask"), [("LSTM", None), ("GRU", None), ("SimpleRNN", None), ("LSTM", MASK)])
 def test_recurrent_layers_of_keras(layer: str, mask: np.ndarray | None) -> None:
     made, x = getattr(tf_keras.layers, layer)(3, return_sequences=mask is None), array(2, 5, 4)

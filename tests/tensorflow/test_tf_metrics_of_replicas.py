@@ -30,6 +30,7 @@ def compiled(model: Any, **options: Any) -> Any:
     return model
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("replicas", "accumulation", "pipelined"),
     [(1, 2, False), (2, 1, False), (3, 1, False), (2, 2, False), (2, 4, True)],
@@ -54,6 +55,7 @@ def test_shown_are_those_of_the_last_replica(replicas: int, accumulation: int, p
             same(found[prefix + name], [value, value])
 
 
+@pytest.mark.heavy
 def test_they_may_be_means_over_all_replicas() -> None:
     with ipus(2):
         model = compiled(network(False), steps_per_execution=4)

@@ -52,6 +52,7 @@ def data(batch: int = 8):
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(batch, drop_remainder=True)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("kind", "name"), [("adam", "mixed_float16"), ("fixed", "mixed_float16"), ("plain", "float16")]
 )
@@ -69,6 +70,7 @@ def test_losses_equal_keras(kind: str, name: str) -> None:
         assert type(made.optimizer).__name__ == "LossScaleOptimizerV3"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "stages"), [("plain", False), ("fixed", False), ("fixed", True)])
 def test_accumulation_and_pipelines_scale_the_loss(kind: str, stages: bool) -> None:
     keras.mixed_precision.set_global_policy("mixed_float16")

@@ -60,6 +60,7 @@ def test_values_and_gradients_are_tensorflows():
     assert types == ["MultiConv", "MultiConvDataGrad", "MultiConvWeightsGrad"]
 
 
+@pytest.mark.heavy
 def test_the_plan_type_changes_time(alone):
     cycles = {}
     for name, options in {"serial": {"planType": "serial"}, "parallel": {"perConvReservedTiles": "700"}}.items():

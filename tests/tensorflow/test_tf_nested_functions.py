@@ -48,6 +48,7 @@ def test_a_function_whose_gradient_was_taken_has_no_more_results():
         assert len(alone.ir.streams("d2h")) == 1
 
 
+@pytest.mark.heavy
 def test_grouped_convolutions_predict_after_training():
     """Keras calls them by a function of their own."""
     x, y = RNG.normal(size=(4, 4, 4, 3)).astype("float32"), RNG.normal(size=(4, 6)).astype("float32")

@@ -42,6 +42,7 @@ def scaled():
     return keras.mixed_precision.LossScaleOptimizer(Twice(0.05), dynamic=False, initial_scale=8.0)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("make", [Twice, Larger, Newer, Graph, scaled])
 def test_accumulation_calls_what_the_optimizer_has(make):
     def compiled(model, accumulated=False):

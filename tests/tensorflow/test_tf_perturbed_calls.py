@@ -89,6 +89,7 @@ def calls_of(function: Any, case: Case) -> Iterator[tuple[list[np.ndarray], dict
         yield operands, changed
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.steps])
 def test_a_perturbed_call_says_as_before(name: str) -> None:
     function, case = attrgetter(name)(ipu), CASES[name]

@@ -313,6 +313,7 @@ class Averaged:
         return self.optimizer.apply_gradients([(mean(g), v) for g, v in pairs])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("replicas", [1, 2, 4])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers_equal_tensorflow(name, replicas):

@@ -252,6 +252,7 @@ def test_without_tensorflow_the_line_to_install_it_is_said(tmp_path, capsys, mon
     assert "TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_a_program_of_version_1_as_the_command_runs_it(tmp_path):
     """In a process of its own: TensorFlow does not forget in which mode it began."""
     script = tmp_path / "program.py"

@@ -277,6 +277,7 @@ def recurrent(own):
     return made
 
 
+@pytest.mark.heavy
 def test_fit_on_replicas():
     replicas, x, y = 2, data(16, 6, INPUTS), data(16, 2)
 
@@ -298,6 +299,7 @@ def test_fit_on_replicas():
     same(found, cpu.predict(x, batch_size=16, verbose=0))
 
 
+@pytest.mark.heavy
 def test_states_that_stay():
     x = data(2, 6, INPUTS)
 
@@ -312,6 +314,7 @@ def test_states_that_stay():
             same(model.predict(part, batch_size=2, verbose=0), cpu.predict(part, batch_size=2, verbose=0))
 
 
+@pytest.mark.heavy
 def test_stages_of_pipelines():
     """Stages are differentiated by themselves, and so is the op."""
     x, y = data(8, 6, INPUTS), data(8, 2)
@@ -332,6 +335,7 @@ def test_stages_of_pipelines():
         same(model.get_weights(), cpu.get_weights())
 
 
+@pytest.mark.heavy
 def test_mixed_precision():
     x, y = data(4, 6, INPUTS), data(4, 2)
     cpu = recurrent(False)()
@@ -350,6 +354,7 @@ def test_mixed_precision():
         keras.mixed_precision.set_global_policy("float32")
 
 
+@pytest.mark.heavy
 def test_inside_of_loops():
     """The op in a loop of TensorFlow, and its gradient in that of the loop."""
     layer, x = ipu.rnn_ops.PopnnGRU(INPUTS, reset_after=True, seed=1), data(3, 2, INPUTS)
@@ -369,6 +374,7 @@ def test_inside_of_loops():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("recompute", [False, True])
 def test_pipelines_of_version_1(recompute):
     """Losses of accumulated steps equal TensorFlow's; the options of a stage are those of its layers' products."""
@@ -432,6 +438,7 @@ def test_pipelines_of_version_1(recompute):
     np.testing.assert_allclose(np.ravel(losses), wanted, rtol=2e-5)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 def test_states_that_are_inputs_of_a_model(kind):
     x, y = data(4, 6, INPUTS), data(4, 5)
@@ -471,6 +478,7 @@ def test_a_layer_of_version_1_is_that_of_keras():
     assert (layer.kernel.shape, layer.biases.shape) == ((INPUTS + UNITS, 4 * UNITS), (4, UNITS))
 
 
+@pytest.mark.heavy
 def test_dynamic_rnn_in_a_loop_sees_every_update() -> None:
     """TensorFlow 1 has cells read a cached value of their weights; in a loop of updates they read the weights."""
     rows = data(5, 3, 5, INPUTS)

@@ -69,6 +69,7 @@ def functional():
     return keras.Model(inputs, keras.layers.Dense(2, name="head")(hidden), name="net")
 
 
+@pytest.mark.heavy
 def test_ops_of_a_functional_model_and_their_gradients_stand_on_the_line_of_their_layer() -> None:
     found, line = places(functional), line_of(functional, "hidden")
     assert found["Tanh", "fwd"] == found["TanhGrad", "bwd"] == ("net/hidden", line)
@@ -100,6 +101,7 @@ def staged():
         return keras.Model(inputs, keras.layers.Dense(2, name="head")(hidden), name="net")
 
 
+@pytest.mark.heavy
 def test_gradients_that_a_pipeline_makes_stand_on_the_line_of_their_forward_op() -> None:
     found, line = places(staged, 2), line_of(staged, "hidden")
     assert found["Tanh", "fwd"] == found["TanhGrad", "bwd"] == ("hidden", line)

@@ -135,6 +135,7 @@ def network() -> tf.keras.Model:
     return tf.keras.Sequential([tf.keras.Input((6,)), tf.keras.layers.Dense(5, "tanh"), tf.keras.layers.Dense(4)])
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", ["optimizers", "optimizers.legacy"])
 @pytest.mark.parametrize("name", ["Adam", "Nadam", "Adamax", "RMSprop"])
 def test_an_optimizer_computes_its_numbers_once(monkeypatch: pytest.MonkeyPatch, family: str, name: str) -> None:

@@ -120,6 +120,7 @@ SETTINGS += ((("--baselines-dir", "given"), "ipuperf_baselines = kept"),)
 SETTINGS += ((("--baselines-dir", "/ALL", "--update-baselines"), ""), (("-k", "nothing", "--update-baselines"), ""))
 
 
+@pytest.mark.heavy
 def test_places_commands_and_summaries(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:

@@ -237,6 +237,7 @@ FITTED = re.compile(r'(about |"times": )(\d+\.\d+)')
 """Figures that follow from a fit, whose last digits depend on the library."""
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("jobs", [1, 3])
 @pytest.mark.parametrize("name", [name for name in MADE_UP if name != "nothing-known"])
 def test_answer(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch, golden: Golden) -> None:

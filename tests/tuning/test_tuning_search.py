@@ -66,6 +66,7 @@ def test_as_fast_as_brute_force_with_a_tenth(space: TuningSpace, brute_force: li
             assert step.times == pytest.approx(wanted["seconds"] / row["seconds"])
 
 
+@pytest.mark.heavy
 def test_deterministic_and_resumed(tmp_path: Path) -> None:
     space = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (4, 8), "recompute": ("none",)})
     first = tune(space, tmp_path / "a", seed=3, trials=3)
@@ -83,6 +84,7 @@ def test_deterministic_and_resumed(tmp_path: Path) -> None:
     assert not list((tmp_path / "a").glob(".*"))
 
 
+@pytest.mark.heavy
 def test_scenario_is_a_sweep_of_the_choice(tmp_path: Path) -> None:
     space = encoder_space(**{"config.schedule": ("popart_pipeline",), "micro_batch": (4,), "config.stages": (2,)})
     answer = tune(space, tmp_path / "out")
@@ -103,6 +105,7 @@ def test_nothing_fits(tmp_path: Path) -> None:
         tune(encoder_space(**large))
 
 
+@pytest.mark.heavy
 def test_schedules_that_cannot_run_are_ruled_out(tmp_path: Path) -> None:
     """PopART's pipeline takes 2N - 1 micro-batches or more: 7 of 4 stages."""
     shape = {"config.schedule": ("popart_pipeline",), "micro_batch": (16, 32), "config.stages": (4,), "replicas": (1,)}

@@ -77,6 +77,7 @@ def test_refused(tmp_path: Path) -> None:
             model_space(model, "pod4", 8)
 
 
+@pytest.mark.heavy
 def test_presets_of_models() -> None:
     pytest.importorskip("torch")
     space = model_space("bert", "bow-pod4", 64, {"config.preset": ("base",), "micro_batch": (2, 4)})

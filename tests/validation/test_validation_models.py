@@ -29,6 +29,7 @@ def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]
         yield SimpleNamespace(bert=bert, ipu_run=ipu_run, resnet50=resnet50, vit=vit)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["PRT-RNTAB-FP16-real_overlapIO-bs2", "PRT-VIT8"])
 def test_quick_cases_within_40_percent(name: str) -> None:
     pytest.importorskip("torch")

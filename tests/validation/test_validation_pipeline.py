@@ -29,6 +29,7 @@ def test_cycles_of_a_weight_update_within_20_percent() -> None:
     assert abs(row.error) <= 0.20
 
 
+@pytest.mark.heavy
 def test_the_profile_has_one_prediction() -> None:
     """``ipuperf validate`` and the scenario (and so the notebook and ``docs/accuracy.md``) say the same cycles."""
     pytest.importorskip("torch")

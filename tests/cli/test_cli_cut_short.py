@@ -76,7 +76,9 @@ def test_signals_end_a_run_as_ctrl_c_does(run_ipuperf: Callable, tmp_path: Path,
 def test_a_terminal_that_is_closed_loses_no_report(
     ipuperf_command: list[str], child_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    script = _program(tmp_path, "print('waits', flush=True)\nprint('x')\ntime.sleep(60)\nprint('not here')\n", (4,))
+    # Short sleeps: Python acts only after a sleep on a signal that arrives between its last check and the sleep.
+    end = "print('waits', flush=True)\nprint('x')\nfor _ in range(600):\n    time.sleep(0.1)\nprint('not here')\n"
+    script = _program(tmp_path, end, (4,))
     ours, theirs = os.openpty()
     words = [*ipuperf_command, "run", "--clock", "wall", script, "--report", "out"]
     child = subprocess.Popen(

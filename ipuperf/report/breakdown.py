@@ -57,10 +57,11 @@ def run_instances(trace: Trace, run: int | None = None) -> tuple[Window, np.ndar
 
 
 @checked
-def critical_ipu(trace: Trace, rows: np.ndarray) -> tuple[int, int]:
+def critical_ipu(trace: Trace, rows: np.ndarray, times: np.ndarray | None = None) -> tuple[int, int]:
     """The (replica, ipu) that sets the pace: the one that ends last among the given rows of ``instances``.
 
     If several end together, it is the one that works longest, without waiting and host exchanges, then the lowest.
+    ``times`` is how often each row occurs (default: once).
     """
     instances = trace.columns("instances")
     end = (instances["start"] + instances["dur"])[rows]
@@ -69,10 +70,18 @@ def critical_ipu(trace: Trace, rows: np.ndarray) -> tuple[int, int]:
     place = trace.template.place(instances["segment"][rows])
     known, per_segment = place >= 0, working_cycles(trace)
     work = np.zeros(keys.shape[1], dtype=per_segment.dtype)
-    np.add.at(work, row.reshape(-1)[known], per_segment[place[known]])
+    cycles = per_segment[place[known]]
+    np.add.at(work, row.reshape(-1)[known], cycles if times is None else cycles * times[known])
     ending = np.isin(keys[1], instances["ipu"][last_rows]) & np.isin(keys[0], instances["replica"][last_rows])
     best = np.lexsort((keys[1], keys[0], -work, ~ending))[0]
     return int(keys[0, best]), int(keys[1, best])
+
+
+def pace(trace: Trace, run: int | None = None) -> tuple[int, int]:
+    """The (replica, ipu) that sets the pace of a run (by default the last)."""
+    short = trace.short
+    rows = run_instances(short.trace, run)[1]
+    return critical_ipu(short.trace, rows, short.cuts.times(short.trace.columns("instances")["start"][rows]))
 
 
 @dataclass(frozen=True)
@@ -109,19 +118,19 @@ class _Loops:
         """Starts and stops within a window."""
         return np.clip(self.start, begin, end), np.clip(self.stop, begin, end)
 
-    def take(self, lane: int, edges: np.ndarray, free: np.ndarray) -> Iterator[tuple[str, int]]:
+    def take(self, lane: int, edges: np.ndarray, free: np.ndarray, times: np.ndarray) -> Iterator[tuple[str, int]]:
         """Yield kind and cycles of the lane's steps in the free stretches between ``edges``, and mark those as taken.
 
-        Time of a loop without any step counts as waiting.
+        Each stretch occurs ``times``. Time of a loop without any step counts as waiting.
         """
         for loop in np.flatnonzero(self.lane == lane).tolist():
             low, high = np.searchsorted(edges, np.clip([self.start[loop], self.stop[loop]], edges[0], edges[-1]))
-            change = np.diff(np.concatenate([[False], free[low:high], [False]]).astype(np.int8))
-            begins, ends = edges[low + np.flatnonzero(change == 1)], edges[low + np.flatnonzero(change == -1)]
+            taken = low + np.flatnonzero(free[low:high])
+            begins, ends = edges[taken], edges[taken + 1]
             free[low:high] = False
-            idle_cycles = int((ends - begins).sum())
+            idle_cycles = int(((ends - begins) * times[taken]).sum())
             for row in np.flatnonzero(self.owner == loop).tolist():
-                cycles = int((self._spent(row, ends) - self._spent(row, begins)).sum())
+                cycles = int(((self._spent(row, ends) - self._spent(row, begins)) * times[taken]).sum())
                 yield str(self.trace.columns("steps")["kind"][self.step[row]]), cycles
                 idle_cycles -= cycles
             yield "idle", idle_cycles
@@ -141,12 +150,13 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     only if no lane is busy. Time without any step is waiting for others and counts as ``sync``. Steps outside the
     window of the run are left out. During a loop of a segment other lanes do not count.
     """
+    cuts, whole, trace = trace.short.cuts, trace, trace.short.trace
     (begin, end), rows = run_instances(trace, run)
     cycles_by_part = dict.fromkeys(PARTS, 0)
     if len(rows) == 0:
         cycles_by_part["sync"] = end - begin
         return cycles_by_part
-    replica, ipu = critical_ipu(trace, rows)
+    replica, ipu = pace(whole, run)
     instances, steps = trace.columns("instances"), trace.columns("steps")
     rows = rows[(instances["ipu"][rows] == ipu) & (instances["replica"][rows] == replica)]
     expanded, loops = slices(trace, rows=rows, steps=trace.template.loop < 0), _Loops.of(trace, rows)
@@ -154,8 +164,10 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     kind = steps["kind"][expanded.step]
     # Waiting steps get lanes above all others, so that they count last.
     lane = steps["lane"][expanded.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
-    edges = distinct(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end]]))
-    length, free = np.diff(edges), np.ones(len(edges) - 1, dtype=bool)
+    of_cuts = [edge for cut in cuts.places for edge in (cut.begin, cut.end)]
+    edges = distinct(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end, *of_cuts]]))
+    times, free = cuts.times(edges[:-1]), np.ones(len(edges) - 1, dtype=bool)
+    length = np.diff(edges) * times
     # Lanes in ascending order, with waiting steps as lanes above all others, so that each takes what is still free.
     for level in np.flatnonzero(np.bincount(np.concatenate([lane, loops.lane]))).tolist():
         for name in KINDS:
@@ -169,7 +181,7 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
             covered = (np.cumsum(change)[:-1] > 0) & free
             cycles_by_part[PART_OF_KIND[name]] += int(length[covered].sum())
             free &= ~covered
-        for name, cycles in loops.take(level, edges, free):
+        for name, cycles in loops.take(level, edges, free, times):
             cycles_by_part[PART_OF_KIND[name]] += cycles
     cycles_by_part["sync"] += int(length[free].sum())
     return cycles_by_part

@@ -3,38 +3,92 @@
 The path is found backwards, from the end of the run on the IPU that sets its pace. While that IPU works, it is on the
 path. Where it waits, the path moves to the IPU that it waits for (:mod:`~ipuperf.report.waiting`), at the time when
 that IPU stopped working. The rest of the wait is a sync. The pieces of the path cover the run without a gap.
+
+The path goes back through the trips of a loop in steady state until it comes to an IPU and a time where it was before,
+one or more trips later. From there on its pieces are the same again.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ipuperf.report.arguments import checked
-from ipuperf.report.breakdown import critical_ipu, run_instances
-from ipuperf.report.waiting import Waits, ipu_lines, waits
+from ipuperf.report.breakdown import distinct, pace
+from ipuperf.report.repeated import Repeat, Runs, add_times, backwards, flat, runs
+from ipuperf.report.waiting import Followed, Waits, nearest_twin, waits
+from ipuperf.trace import MOST_SLICES, TraceError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace import Trace
+    from ipuperf.report.waiting import IpuLine
+    from ipuperf.trace import Cut, Ipu, Trace
+
+
+class Piece(NamedTuple):
+    """A stretch of the path on an IPU, from ``start`` to ``end`` (cycles of the shortened trace).
+
+    ``line`` is the place of the line of its activity; ``sync``: no IPU does anything.
+    """
+
+    line: int
+    ipu: Ipu
+    start: int
+    end: int
+    sync: bool
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The pieces of the path in order of time, in columns of equal length.
+    """The pieces of the path in order of time.
 
-    ``replica`` and ``ipu`` say which IPU a piece is on, ``start`` and ``end`` are in cycles, and ``sync`` marks pieces
-    in which no IPU does anything.
+    ``parts`` are numbers of ``pieces``, with those that are repeated. The columns have a row for each piece of the run:
+    ``replica`` and ``ipu`` say which IPU it is on, ``start`` and ``end`` are in cycles, and ``sync`` marks pieces in
+    which no IPU does anything.
     """
 
-    replica: np.ndarray
-    ipu: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    sync: np.ndarray
+    followed: Followed = field(repr=False)
+    pieces: Sequence[Piece]
+    parts: tuple[int | Repeat, ...]
+    begin: int
+
+    @cached_property
+    def _columns(self) -> np.ndarray:
+        """Replica, IPU, start, end and sync, a row for each; TraceError: they are more than can be listed at once."""
+        order = np.array(list(islice(flat(self.parts), MOST_SLICES + 1)), dtype=np.int64)
+        if len(order) > MOST_SLICES:
+            raise TraceError(f"the critical path has more than {MOST_SLICES:,} pieces, which cannot be listed at once")
+        pieces = np.array([(*p.ipu, p.end - p.start, p.sync) for p in self.pieces], dtype=np.int64).reshape(-1, 4)[
+            order
+        ]
+        end = self.begin + np.cumsum(pieces[:, 2])
+        # A piece that lasts through several trips of a loop has a part for each.
+        last = np.append((pieces[1:, [0, 1, 3]] != pieces[:-1, [0, 1, 3]]).any(axis=1), True)[: len(order)]
+        end, pieces = end[last], pieces[last]
+        start = np.concatenate([[self.begin], end])[: len(end)]
+        return np.stack([pieces[:, 0], pieces[:, 1], start, end, pieces[:, 3]])
+
+    replica = property(lambda self: self._columns[0])
+    ipu = property(lambda self: self._columns[1])
+    start = property(lambda self: self._columns[2])
+    end = property(lambda self: self._columns[3])
+    sync = property(lambda self: self._columns[4].astype(bool))
+
+    @property
+    def ipus(self) -> list[int]:
+        """The IPUs on the path, in order of their numbers."""
+        return sorted({piece.ipu[1] for piece in self.pieces})
+
+    @property
+    def changes(self) -> int:
+        """How often the path moves to another IPU."""
+        return runs(self.parts, [Runs(piece.ipu, piece.ipu, 1) for piece in self.pieces]).count - 1
 
     def table(self) -> pd.DataFrame:
         """One row per piece: replica, ipu, start, dur (cycles), sync."""
@@ -52,50 +106,153 @@ def critical_path(trace: Trace, run: int | None = None, known_waits: Waits | Non
         ValueError: the trace has no such run, or nothing at all.
         TraceError: the run has more slices than can be expanded at once.
     """
-    (begin, end), rows = run_instances(trace, run)
-    known_waits = waits(trace, run) if known_waits is None else known_waits
-    present_ipu = critical_ipu(trace, rows)
-    replica_of = dict(zip(known_waits.ipu.tolist(), known_waits.replica.tolist(), strict=True))
-    waits_of = {
-        key: np.flatnonzero((known_waits.replica == key[0]) & (known_waits.ipu == key[1]))
-        for key in {present_ipu, *zip(known_waits.replica.tolist(), known_waits.ipu.tolist(), strict=True)}
-    }
-    pieces: list[tuple[int, int, int, int, bool]] = []
-    time = end
-    while time > begin:
-        ipu_waits = waits_of[present_ipu] if present_ipu in waits_of else np.empty(0, dtype=np.int64)
-        # The last wait that begins before this time.
-        place = int(np.searchsorted(known_waits.start[ipu_waits], time, side="left")) - 1
-        wait = ipu_waits[place] if place >= 0 else -1
-        # Before its first wait the IPU has worked since the begin of the run.
-        if wait < 0:
-            pieces.append((*present_ipu, begin, time, False))
-            break
-        if known_waits.end[wait] < time:
-            pieces.append((*present_ipu, int(known_waits.end[wait]), time, False))
-            time = int(known_waits.end[wait])
-        blamed = (replica_of.get(int(known_waits.blamed[wait]), present_ipu[0]), int(known_waits.blamed[wait]))
-        # A wait that no IPU is blamed for (below 0) is a sync as a whole.
-        worked_until = (
-            max(_last_work(known_waits, waits_of, blamed, time), int(known_waits.start[wait])) if blamed[1] >= 0 else -1
+    walk = _Walk(waits(trace, run) if known_waits is None else known_waits, pace(trace, run))
+    walk.go()
+    followed = walk.followed
+    begin = int(followed.cuts.true(np.array([followed.window[0]]))[0])
+    return CriticalPath(followed, tuple(walk.pieces), backwards(walk.parts), begin)
+
+
+@dataclass
+class _Stay:
+    """The path inside a cut: how many trips of it are ``left``, and where it was after earlier ones.
+
+    ``seen`` has the number of parts and of trips left at each IPU and time.
+    """
+
+    place: int
+    left: int
+    seen: dict[tuple[Ipu, int], tuple[int, int]] = field(default_factory=dict)
+
+
+class _Walk:
+    """The walk along the path, from the end of a run to its begin.
+
+    ``parts`` are those of the path, the latest first.
+    """
+
+    def __init__(self, run_waits: Waits, ipu: Ipu) -> None:
+        self.followed, self.ipu = run_waits.followed, ipu
+        lines, blames = self.followed.lines, run_waits.blames
+        self._line = next((n for n, line in enumerate(lines) if (line.replica, line.ipu) == ipu), 0)
+        edges = np.searchsorted(blames.line, np.arange(len(lines) + 1))
+        waits_of = [slice(*edges[place : place + 2]) for place in range(len(lines))]
+        self._waits = [(blames.begin[w], blames.end[w], blames.blamed[w]) for w in waits_of]
+        self._begin, self._time = self.followed.window
+        self._cuts, self._periods = (
+            self.followed.cuts.places,
+            [end - begin for begin, end, _ in self.followed.cuts.places],
         )
-        if worked_until < time:
-            worked_until = worked_until if worked_until > known_waits.start[wait] else int(known_waits.start[wait])
-            pieces.append((*present_ipu, worked_until, time, True))
-            time = worked_until
+        self._stays: list[_Stay] = []
+        self.pieces: list[Piece] = []
+        self.parts: list[int | Repeat] = []
+
+    def go(self) -> None:
+        """Walk to the begin of the run."""
+        while self._time > self._begin:
+            self._enter()
+            start, sync, line = self._step()
+            if start < self._time:
+                self._add(start, sync)
+            self._time = start
+            if line != self._line:
+                self.ipu, self._line = nearest_twin(self.followed.twins[line], *self.ipu), line
+            self._leave()
+
+    def _step(self) -> tuple[int, bool, int]:
+        """The begin of the next piece, whether it is a sync, and the line on which the path goes on before it."""
+        begins, ends, blamed = self._waits[self._line] if self._waits else ((), (), ())
+        # The last wait that begins before this time.
+        place = int(np.searchsorted(begins, self._time, side="left")) - 1
+        # Before its first wait the IPU has worked since the begin of the run.
+        if place < 0:
+            return self._begin, False, self._line
+        if ends[place] < self._time:
+            return int(ends[place]), False, self._line
+        begin, other = int(begins[place]), int(blamed[place])
+        worked_until = self._last_work(other) if other >= 0 else begin
         # If the blamed IPU did nothing during the wait, the path stays here and goes on before the wait.
-        if blamed[1] >= 0 and worked_until > known_waits.start[wait]:
-            present_ipu = blamed
-    columns = list(zip(*pieces[::-1], strict=True)) if pieces else [()] * 5
-    replica, ipu, start, stop = (np.array(column, dtype=np.int64) for column in columns[:4])
-    return CriticalPath(replica, ipu, start, stop, np.array(columns[4], dtype=bool))
+        return (worked_until, True, other) if worked_until > begin else (begin, True, self._line)
 
+    def _last_work(self, line: int) -> int:
+        """The end of an IPU's latest work before the present time."""
+        begins, ends, _ = self._waits[line]
+        place = int(np.searchsorted(begins, self._time, side="left")) - 1
+        return self._time if place < 0 or ends[place] < self._time else int(begins[place])
 
-def _last_work(run_waits: Waits, waits_of: dict[tuple[int, int], np.ndarray], ipu: tuple[int, int], time: int) -> int:
-    """The end of an IPU's latest work before a time."""
-    ipu_waits = waits_of.get(ipu, np.empty(0, dtype=np.int64))
-    place = int(np.searchsorted(run_waits.start[ipu_waits], time, side="left")) - 1
-    return time if place < 0 or run_waits.end[ipu_waits[place]] < time else int(run_waits.start[ipu_waits[place]])
+    def _enter(self) -> None:
+        """Note the cuts that the path comes into, the outer ones first."""
+        for place in range(len(self._cuts))[::-1]:
+            cut = self._cuts[place]
+            if cut.begin < self._time < cut.end and all(stay.place != place for stay in self._stays):
+                self._stays.append(_Stay(place, cut.times))
+
+    def _add(self, start: int, sync: bool) -> None:
+        """Add the piece from ``start`` to the present time."""
+        end = self._time
+        while self._stays:
+            stay = self._stays[-1]
+            cut, period = self._cuts[stay.place], self._periods[stay.place]
+            if start > cut.begin - period:
+                break
+            # The piece is longer than a trip, so it lasts through all trips that are left.
+            self.parts += backwards(self._split(cut.begin, end, sync, stay.place))
+            if stay.left > 1:
+                trip = Repeat(backwards(self._split(cut.begin, cut.end, sync, stay.place)), stay.left - 1)
+                self.parts.append(trip)
+            end = cut.begin
+            self._stays.pop()
+        within = self._stays[-1].place if self._stays else len(self._cuts)
+        self.parts += backwards(self._split(start, end, sync, within))
+
+    def _split(self, start: int, end: int, sync: bool, within: int) -> list[int | Repeat]:
+        """The parts of a piece, with each cut that it contains as often as it occurs. Cuts from ``within`` on are not
+        looked at."""
+        parts: list[int | Repeat] = []
+        for place in self._outermost(start, end, within):
+            begin, stop, times = self._cuts[place]
+            parts += self._plain(start, begin, sync)
+            parts.append(Repeat(tuple(self._split(begin, stop, sync, place)), times))
+            start = stop
+        return parts + self._plain(start, end, sync)
+
+    def _plain(self, start: int, end: int, sync: bool) -> list[int | Repeat]:
+        if start >= end:
+            return []
+        self.pieces.append(Piece(self._line, self.ipu, start, end, sync))
+        return [len(self.pieces) - 1]
+
+    def _outermost(self, start: int, end: int, within: int) -> list[int]:
+        """The cuts in a stretch that are not in another one of it, in order of time."""
+        chosen: list[int] = []
+        for place in range(within)[::-1]:
+            cut: Cut = self._cuts[place]
+            inside = any(self._cuts[n].begin <= cut.begin < self._cuts[n].end for n in chosen)
+            if start <= cut.begin and cut.end <= end and not inside:
+                chosen.append(place)
+        return sorted(chosen, key=lambda place: self._cuts[place].begin)
+
+    def _leave(self) -> None:
+        """At the begin of a cut go back to its end, as long as trips are left."""
+        while self._stays and self._time <= self._cuts[self._stays[-1].place].begin:
+            stay = self._stays[-1]
+            if stay.left == 1:
+                self._stays.pop()
+                continue
+            stay.left -= 1
+            self._time += self._periods[stay.place]
+            here = (self.ipu, self._time)
+            if here in stay.seen:
+                first, left = stay.seen.pop(here)
+                trips = left - stay.left
+                again = (stay.left - 1) // trips
+                # The path is where it was some trips ago. What it went through since then comes again.
+                self.parts[first:] = [Repeat(tuple(self.parts[first:]), again + 1)]
+                stay.left -= again * trips
+                stay.seen.clear()
+            else:
+                stay.seen[here] = (len(self.parts), stay.left)
+            return
 
 
 PATH_PLACES: tuple[str, ...] = ("tiles", "links", "ddr", "host", "sync")
@@ -108,41 +265,59 @@ _PLACE = {
 }
 
 
-def path_stretches(trace: Trace, path: CriticalPath) -> pd.DataFrame:
+class PathStretches(NamedTuple):
+    """The pieces of a path by place: the first rows in order of time, and the number of all rows."""
+
+    table: pd.DataFrame
+    total: int
+
+
+def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches:
     """The pieces of the path by place, in order of time. They cover the run without a gap.
 
-    The columns are ipu, place (of :data:`PATH_PLACES`), start and dur (cycles).
+    The table has the columns ipu, place (of :data:`PATH_PLACES`), start and dur (cycles), and at most ``most`` rows.
     """
     import pandas as pd
 
-    kinds, instances = trace.columns("steps")["kind"], trace.columns("instances")
+    kinds = path.followed.trace.columns("steps")["kind"]
     # The last entry, which index -1 picks too, is for syncs and times without a step.
     places = np.array([PATH_PLACES.index(_PLACE.get(kind, "tiles")) for kind in kinds] + [len(PATH_PLACES) - 1])
-    lines = {
-        (line.replica, line.ipu): line
-        for line in ipu_lines(trace, np.arange(len(instances["ipu"])), _extent(path))
-        if ((path.replica == line.replica) & (path.ipu == line.ipu)).any()
-    }
-    pieces: list[np.ndarray] = []
-    for replica, ipu, start, end, synced in zip(
-        path.replica.tolist(), path.ipu.tolist(), path.start.tolist(), path.end.tolist(), path.sync, strict=True
-    ):
-        line = lines[replica, ipu]
-        low, high = np.searchsorted(line.edges, [start, end])
-        # The stretch that holds the start begins one edge earlier, unless an edge lies exactly there.
-        low = max(int(low) - (line.edges[min(int(low), len(line.edges) - 1)] > start), 0)
-        at = np.full(int(high) - low, len(kinds)) if synced else line.step[low : int(high)]
-        place = places[at]
-        edges = np.clip(line.edges[low : int(high) + 1], start, end)
-        changes = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
-        begins = edges[changes]
-        pieces.append(
-            np.stack([np.full(len(changes), ipu), place[changes], begins, np.append(begins[1:], end) - begins], axis=1)
-        )
-    rows = np.concatenate(pieces) if pieces else np.empty((0, 4), dtype=np.int64)
-    table = pd.DataFrame(rows, columns=["ipu", "place", "start", "dur"])
-    table["place"] = np.array(PATH_PLACES, dtype=object)[rows[:, 1]]
-    return table
+    stretches = [_stretches(path.followed.lines[piece.line], piece, places) for piece in path.pieces]
+    keys = [
+        Runs((piece.ipu[1], s[0][0]), (piece.ipu[1], s[-1][0]), len(s))
+        for piece, s in zip(path.pieces, stretches, strict=True)
+    ]
+    rows: list[list[int]] = []
+    for number in flat(path.parts):
+        ipu = path.pieces[number].ipu[1]
+        for place, dur in stretches[number]:
+            if rows and rows[-1][:2] == [ipu, place]:
+                rows[-1][3] += dur
+            else:
+                rows.append([ipu, place, sum(rows[-1][2:]) if rows else path.begin, dur])
+        if len(rows) > most:
+            break
+    table = pd.DataFrame(np.array(rows[:most], dtype=np.int64).reshape(-1, 4), columns=["ipu", "place", "start", "dur"])
+    table["place"] = np.array(PATH_PLACES, dtype=object)[table["place"].to_numpy()]
+    return PathStretches(table, runs(path.parts, keys).count if path.parts else 0)
+
+
+def _inside(line: IpuLine, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
+    """The steps of a line in a piece (-1: none), and the edges around them."""
+    low = max(int(np.searchsorted(line.edges, piece.start, side="right")) - 1, 0)
+    high = int(np.searchsorted(line.edges, piece.end))
+    return line.step[low:high], np.clip(line.edges[low : high + 1], piece.start, piece.end)
+
+
+def _stretches(line: IpuLine, piece: Piece, places: np.ndarray) -> list[tuple[int, int]]:
+    """The places of a piece in order of time, and the cycles in each."""
+    if piece.sync:
+        return [(len(PATH_PLACES) - 1, piece.end - piece.start)]
+    step, edges = _inside(line, piece)
+    place = places[step]
+    changes = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
+    begins = edges[changes]
+    return list(zip(place[changes].tolist(), np.diff(np.append(begins, piece.end)).tolist(), strict=True))
 
 
 @checked
@@ -153,40 +328,38 @@ def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
     """
     import pandas as pd
 
-    steps, instances = trace.columns("steps"), trace.columns("instances")
-    cycles_by_kind: dict[tuple[int, str, str], int] = {}
-    rows_of = {
-        key: np.flatnonzero((instances["replica"] == key[0]) & (instances["ipu"] == key[1]))
-        for key in set(zip(path.replica.tolist(), path.ipu.tolist(), strict=True))
-    }
-    kinds = steps["kind"]
-    names = np.where(kinds == "host_run", trace.step_programs, trace.step_ops)
-    for replica, ipu in sorted(rows_of):
-        pieces = np.flatnonzero((path.replica == replica) & (path.ipu == ipu))
-        synced = int((path.end - path.start)[pieces[path.sync[pieces]]].sum())
-        if synced:
-            cycles_by_kind[ipu, "sync_external", ""] = cycles_by_kind.get((ipu, "sync_external", ""), 0) + synced
-        pieces = pieces[~path.sync[pieces]]
-        line = next(
-            line
-            for line in ipu_lines(trace, rows_of[replica, ipu], _extent(path))
-            if (line.replica, line.ipu) == (replica, ipu)
-        )
-        inside = np.zeros(len(line.activity), dtype=np.int64)
-        for start, end in zip(path.start[pieces].tolist(), path.end[pieces].tolist(), strict=True):
-            low, high = np.searchsorted(line.edges, [start, end])
-            low = max(int(low) - 1, 0)
-            edges = np.clip(line.edges[low : high + 2], start, end)
-            inside[low : low + len(edges) - 1] += np.diff(edges)
-        for step in np.unique(line.step[inside > 0]).tolist():
-            cycles = int(inside[line.step == step].sum())
-            key = (ipu, str(kinds[step]), str(names[step])) if step >= 0 else (ipu, "idle", "")
-            cycles_by_kind[key] = cycles_by_kind.get(key, 0) + cycles
-    table = pd.DataFrame(
-        [(*key, cycles) for key, cycles in cycles_by_kind.items()], columns=["ipu", "kind", "op", "cycles"]
-    )
+    kinds = path.followed.trace.columns("steps")["kind"]
+    names = np.where(kinds == "host_run", path.followed.trace.step_programs, path.followed.trace.step_ops)
+    # The last two entries are for syncs, and for times without a step, which index -1 picks.
+    kinds, names = np.append(kinds, ["sync_external", "idle"]), np.append(names, ["", ""])
+    cycles = {ipu: np.zeros(len(kinds), dtype=np.int64) for ipu in path.ipus}
+    times = [0] * len(path.pieces)
+    add_times(path.parts, times)
+    of_line: dict[tuple[int, int, bool], list[tuple[int, int, int]]] = {}
+    for piece, repeated in zip(path.pieces, times, strict=True):
+        of_line.setdefault((piece.line, piece.ipu[1], piece.sync), []).append((piece.start, piece.end, repeated))
+    for (place, ipu, sync), pieces in of_line.items():
+        step, inside = _cycles_inside(path.followed.lines[place], *np.array(pieces, dtype=np.int64).T)
+        np.add.at(cycles[ipu], np.full(len(step), -2) if sync else step, inside)
+    columns: dict[str, list[np.ndarray]] = {"ipu": [], "kind": [], "op": [], "cycles": []}
+    for ipu, of_ipu in cycles.items():
+        step = np.flatnonzero(of_ipu)
+        for column, values in zip(
+            columns.values(), (np.full(len(step), ipu), kinds[step], names[step], of_ipu[step]), strict=True
+        ):
+            column.append(values)
+    table = pd.DataFrame({name: np.concatenate(values) for name, values in columns.items()})
+    table = table.groupby(["ipu", "kind", "op"], as_index=False)["cycles"].sum()
     return table.sort_values(["cycles", "ipu", "kind", "op"], ascending=[False, True, True, True], ignore_index=True)
 
 
-def _extent(path: CriticalPath) -> tuple[int, int]:
-    return int(path.start[0]), int(path.end[-1])
+def _cycles_inside(
+    line: IpuLine, start: np.ndarray, end: np.ndarray, times: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Steps of a line (-1: none) in pieces that occur ``times`` each, and the cycles of them."""
+    edges = distinct(np.concatenate([line.edges, start, end]))
+    change = np.zeros(len(edges), dtype=np.int64)
+    np.add.at(change, np.searchsorted(edges, start), times)
+    np.subtract.at(change, np.searchsorted(edges, end), times)
+    stretch = np.searchsorted(line.edges, edges[:-1], side="right") - 1
+    return line.step[np.minimum(stretch, len(line.step) - 1)], np.cumsum(change)[:-1] * np.diff(edges)

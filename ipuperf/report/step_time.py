@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.report.arguments import checked
-from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
+from ipuperf.report.breakdown import breakdown_cycles, pace, run_instances
 from ipuperf.report.waiting import OWNERS, Waits, waits
 from ipuperf.trace import MOST_SLICES, slice_count, slices
 
 if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+    from ipuperf.trace import Shortened, Trace
 
 TIME_PARTS: dict[str, str] = {"compute": "compute, the average tile"}
 TIME_PARTS |= {"tile imbalance": "compute, the slowest tile over the average", "exchange": "exchange between tiles"}
@@ -87,17 +87,18 @@ class StepTime:
         """What bounds the run, with its share and its IPU; if that IPU waits for another, also which one."""
         name, cycles = self.bound
         text = f"bound by {name}: {100 * cycles / max(self.total, 1):.0f} % of the run on IPU {self.ipu}"
-        table = self.waits.table()
-        table = table[(table["ipu"] == self.ipu) & (table["replica"] == self.replica) & (table["blamed_ipu"] >= 0)]
-        if name == "another IPU with more work" and len(table):
-            blamed = table.groupby("blamed_ipu")["imbalance"].sum().idxmax()
-            text += f", which waits for IPU {int(blamed)}"
+        waits = self.waits
+        rows = (waits.ipu == self.ipu) & (waits.replica == self.replica) & (waits.blamed >= 0)
+        if name == "another IPU with more work" and rows.any():
+            blamed, place = np.unique(waits.blamed[rows], return_inverse=True)
+            cycles = waits.cycles[rows, OWNERS.index("imbalance")] * waits.times[rows]
+            text += f", which waits for IPU {int(blamed[np.argmax(np.bincount(place, weights=cycles))])}"
         return text
 
 
 def followable(trace: Trace) -> bool:
     """Whether a trace has few enough steps to follow them one by one, which waits and paths need."""
-    return slice_count(trace) <= MOST_SLICES
+    return slice_count(trace.short.trace) <= MOST_SLICES
 
 
 @checked
@@ -111,12 +112,12 @@ def step_time(trace: Trace, run: int | None = None) -> StepTime:
         ValueError: the trace has no such run, or nothing at all.
         TraceError: the run has more slices than can be expanded at once.
     """
-    window, rows = run_instances(trace, run)
-    replica, ipu = critical_ipu(trace, rows)
+    replica, ipu = pace(trace, run)
     split, run_waits = breakdown_cycles(trace, run), waits(trace, run)
     of_ipu = (run_waits.ipu == ipu) & (run_waits.replica == replica)
-    waiting = dict(zip(OWNERS, run_waits.cycles[of_ipu].sum(axis=0).tolist(), strict=True))
-    balanced = min(_balanced(trace, rows, (replica, ipu), window), split["compute"])
+    cycles = (run_waits.cycles * run_waits.times[:, None])[of_ipu].sum(axis=0)
+    waiting = dict(zip(OWNERS, cycles.tolist(), strict=True))
+    balanced = min(_balanced(trace.short, run, (replica, ipu)), split["compute"])
     parts = {"compute": balanced, "tile imbalance": split["compute"] - balanced}
     parts |= {part: split[part] for part in ("exchange", "sync", "links", "ddr", "host")}
     # The breakdown counts waiting as sync; here it has owners.
@@ -125,11 +126,12 @@ def step_time(trace: Trace, run: int | None = None) -> StepTime:
     return StepTime(replica, ipu, parts, run_waits)
 
 
-def _balanced(trace: Trace, rows: np.ndarray, which: tuple[int, int], window: tuple[int, int]) -> int:
-    """Compute cycles of the average tile of an IPU in the window."""
-    instances, steps = trace.columns("instances"), trace.columns("steps")
+def _balanced(short: Shortened, run: int | None, which: tuple[int, int]) -> int:
+    """Compute cycles of the average tile of an IPU in a run."""
+    window, rows = run_instances(short.trace, run)
+    instances, steps = short.trace.columns("instances"), short.trace.columns("steps")
     instance_rows = rows[(instances["replica"][rows] == which[0]) & (instances["ipu"][rows] == which[1])]
-    expanded = slices(trace, rows=instance_rows, steps=(steps["kind"] == "compute") & (steps["lane"] == 0))
+    expanded = slices(short.trace, rows=instance_rows, steps=(steps["kind"] == "compute") & (steps["lane"] == 0))
     inside = np.clip(expanded.start + expanded.dur, *window) - np.clip(expanded.start, *window)
     share = steps["dur_mean"][expanded.step] / np.maximum(expanded.dur, 1)
-    return int(np.floor((inside * share).sum()))
+    return int(np.floor((inside * share * short.cuts.times(expanded.start)).sum()))

@@ -21,8 +21,8 @@ Simplification: each wait is blamed on one IPU. It is found by time, not by the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,12 @@ import numpy as np
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, run_instances
 from ipuperf.report.pipeline import stage_work
-from ipuperf.trace import HOST_WAITING_KINDS, KINDS, WAITING_KINDS, Window, slices
+from ipuperf.trace import HOST_WAITING_KINDS, KINDS, MOST_SLICES, WAITING_KINDS, Cuts, TraceError, Window, slices
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace import Trace
+    from ipuperf.trace import Ipu, Trace
 
 OWNERS: tuple[str, ...] = ("host", "bubble", "imbalance", "collective", "link", "ddr", "sync")
 """The possible owners of a waiting cycle."""
@@ -65,6 +65,7 @@ class _Rates:
 
     edges: np.ndarray
     rates: np.ndarray
+    cuts: Cuts
 
     @cached_property
     def _sums(self) -> np.ndarray:
@@ -73,15 +74,26 @@ class _Rates:
         sums[1:] = np.cumsum(self.rates * np.diff(self.edges)[:, None], axis=0)
         return sums
 
+    @cached_property
+    def _of_cuts(self) -> np.ndarray:
+        """The amounts of each cut."""
+        amounts = np.zeros((len(self.cuts.places), self.rates.shape[1]), dtype=self.rates.dtype)
+        # Cuts inside a cut stand before it, so their amounts are known.
+        for place, (begin, end, _) in enumerate(self.cuts.places):
+            amounts[place] = self._between(np.array([begin]), np.array([end]), amounts)[0]
+        return amounts
+
     def _until(self, time: np.ndarray) -> np.ndarray:
         stretch = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.rates) - 1)
         amounts: np.ndarray = self._sums[stretch] + (time - self.edges[stretch])[:, None] * self.rates[stretch]
         return amounts
 
+    def _between(self, begin: np.ndarray, end: np.ndarray, of_cuts: np.ndarray) -> np.ndarray:
+        return self._until(end) - self._until(begin) + self.cuts.added(begin, end, of_cuts)
+
     def between(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """The growth between two times."""
-        growth: np.ndarray = self._until(end) - self._until(begin)
-        return growth
+        """The growth between two times, in the trips that were left out too."""
+        return self._between(begin, end, self._of_cuts)
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,7 @@ class IpuLine:
     """The activity of one IPU over time.
 
     Between ``edges[n]`` and ``edges[n + 1]`` the activity is ``activity[n]``, an index into :data:`ACTIVITIES`, and
-    ``step[n]`` is the row of table ``steps`` (-1: none).
+    ``step[n]`` is the row of table ``steps`` (-1: none). Times are those of the shortened trace with these ``cuts``.
     """
 
     replica: int
@@ -97,6 +109,7 @@ class IpuLine:
     edges: np.ndarray
     activity: np.ndarray
     step: np.ndarray
+    cuts: Cuts = field(default_factory=Cuts)
 
     def waits(self) -> tuple[np.ndarray, np.ndarray]:
         """Begin and end of each wait. Waits that follow each other directly are one."""
@@ -108,7 +121,7 @@ class IpuLine:
     @cached_property
     def _cycles(self) -> _Rates:
         """The cycles of each of :data:`ACTIVITIES` over time."""
-        return _Rates(self.edges, np.eye(len(ACTIVITIES), dtype=np.int64)[self.activity])
+        return _Rates(self.edges, np.eye(len(ACTIVITIES), dtype=np.int64)[self.activity], self.cuts)
 
     def doing(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Cycles of each of :data:`ACTIVITIES` between two times."""
@@ -126,32 +139,71 @@ class IpuLine:
 
 
 @dataclass(frozen=True)
-class _Blames:
-    """The waits of one IPU in order of time, a row each.
+class Blames:
+    """The waits of all lines, by line and time, a row each, in cycles of the shortened trace.
 
-    ``blamed`` is the place of the blamed IPU among all lines, and ``step`` the last step of its work (-1: none).
+    ``line`` is the place of the waiting IPU among all lines, ``blamed`` that of the blamed IPU (-1: none), and ``step``
+    the last step of its work (-1: none). ``length`` is the true length of each wait in cycles.
     """
 
-    line: IpuLine
+    line: np.ndarray
     begin: np.ndarray
     end: np.ndarray
     blamed: np.ndarray
     step: np.ndarray
+    length: np.ndarray
 
-    @property
-    def length(self) -> np.ndarray:
-        """Cycles of each wait."""
-        cycles: np.ndarray = self.end - self.begin
-        return cycles
+
+@dataclass(frozen=True)
+class Followed:
+    """The activity of IPUs in one run.
+
+    Attributes:
+        trace: the shortened trace, whose steps the lines name.
+        cuts: its cuts.
+        window: the run, in cycles of the shortened trace.
+        lines: the activity of each IPU of it.
+        twins: for each line the IPUs that do the same, itself included.
+    """
+
+    trace: Trace
+    cuts: Cuts
+    window: Window
+    lines: Sequence[IpuLine]
+    twins: Sequence[tuple[Ipu, ...]]
+
+    def on_twins(self, line: np.ndarray, blamed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Rows with the places of two lines (-1: none), on each IPU that does the same as the first.
+
+        Returns:
+            The row, replica and IPU, and the nearest IPU of the second line (-1: none), in order of replica and IPU.
+        """
+        parts = []
+        for (replica, ipu), place in sorted((twin, place) for place, twins in enumerate(self.twins) for twin in twins):
+            rows = np.flatnonzero(line == place)
+            # The index -1 means nobody. It picks the last entry.
+            nearest = np.array([*(nearest_twin(twins, replica, ipu)[1] for twins in self.twins), -1])
+            parts.append((rows, np.full(len(rows), replica), np.full(len(rows), ipu), nearest[blamed[rows]]))
+        row, replicas, ipus, others = (
+            np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in zip(*parts, strict=True)
+        )
+        return row, replicas, ipus, others
+
+
+def nearest_twin(twins: Sequence[Ipu], replica: int, ipu: int) -> Ipu:
+    """The first of these IPUs that ``ipu`` waits for: one of its replica, or else the nearest."""
+    return min(twins, key=lambda twin: (twin[0] != replica, abs(twin[1] - ipu), twin[1]))
 
 
 @dataclass(frozen=True)
 class Waits:
     """The waits of one run, by IPU and time, in columns of equal length.
 
-    ``start`` and ``end`` in cycles; ``blamed`` is the IPU that was waited for (-1: none) and ``blamed_op`` the name of
-    the op it was busy with at the end ("": none); ``cycles`` has a column for each of :data:`OWNERS` (int64), and its
-    rows sum to ``end - start``.
+    A row stands for the waits of all trips of a loop in steady state, and of all replicas that do the same:
+    :meth:`table` has a row for each. ``start`` and ``end`` are cycles of the first one, ``times`` is how often it
+    occurs on its IPU. ``blamed`` is the IPU that was waited for (-1: none) and ``blamed_op`` the name of the op it was
+    busy with at the end ("": none). ``cycles`` has a column for each of :data:`OWNERS` (int64), and its rows sum to
+    ``end - start``.
     """
 
     replica: np.ndarray
@@ -161,22 +213,55 @@ class Waits:
     blamed: np.ndarray
     blamed_op: np.ndarray
     cycles: np.ndarray
+    times: np.ndarray
+    blames: Blames = field(repr=False)
+    followed: Followed = field(repr=False)
 
     def by_ipu(self) -> dict[int, dict[str, int]]:
         """Waiting cycles of each IPU by owner, without owners that have none."""
-        result: dict[int, dict[str, int]] = {}
-        for ipu in np.unique(self.ipu).tolist():
-            total = self.cycles[self.ipu == ipu].sum(axis=0).tolist()
-            result[ipu] = {owner: cycles for owner, cycles in zip(OWNERS, total, strict=True) if cycles}
-        return result
+        total: dict[int, np.ndarray] = {}
+        cycles = self.cycles * self.times[:, None]
+        for place in np.unique(self.blames.line).tolist():
+            of_line = cycles[self.blames.line == place].sum(axis=0)
+            for _, ipu in self.followed.twins[place]:
+                total[ipu] = total.get(ipu, 0) + of_line
+        return {
+            ipu: {owner: cycles for owner, cycles in zip(OWNERS, total[ipu].tolist(), strict=True) if cycles}
+            for ipu in sorted(total)
+        }
 
-    def table(self) -> pd.DataFrame:
-        """One row per wait: replica, ipu, start, dur (cycles), blamed_ipu, blamed_op, and the cycles of each owner."""
+    def by_blamed(self) -> pd.DataFrame:
+        """Cycles that each IPU waits for another one and its op: ipu, blamed_ipu, blamed_op and dur, in this order."""
         import pandas as pd
 
-        columns = {"replica": self.replica, "ipu": self.ipu, "start": self.start, "dur": self.end - self.start}
-        columns |= {"blamed_ipu": self.blamed, "blamed_op": self.blamed_op}
-        return pd.DataFrame({**columns, **{owner: self.cycles[:, code] for code, owner in enumerate(OWNERS)}})
+        rows = pd.DataFrame({"line": self.blames.line, "blamed": self.blames.blamed, "blamed_op": self.blamed_op})
+        rows["dur"] = (self.end - self.start) * self.times
+        # Replicas that do the same wait equally long, so sums are made before these replicas get rows.
+        sums = rows[rows["blamed"] >= 0].groupby(["line", "blamed", "blamed_op"], as_index=False)["dur"].sum()
+        row, _, ipu, blamed = self.followed.on_twins(sums["line"].to_numpy(), sums["blamed"].to_numpy())
+        sums = sums.take(row).assign(ipu=ipu, blamed_ipu=blamed)
+        return sums.groupby(["ipu", "blamed_ipu", "blamed_op"], as_index=False)["dur"].sum()
+
+    def table(self) -> pd.DataFrame:
+        """One row per wait: replica, ipu, start, dur (cycles), blamed_ipu, blamed_op, and the cycles of each owner.
+
+        Raises:
+            TraceError: the run has more waits than can be listed at once.
+        """
+        import pandas as pd
+
+        members = np.array([len(twins) for twins in self.followed.twins], dtype=np.int64)
+        total = sum((self.times * members[self.blames.line]).tolist())
+        if total > MOST_SLICES:
+            raise TraceError(f"the run has {total:,} waits, at most {MOST_SLICES:,} can be listed at once")
+        wait, offset = self.followed.cuts.occurrences(self.blames.begin)
+        order = np.argsort(self.start[wait] + offset, kind="stable")
+        wait, offset = wait[order], offset[order]
+        row, replica, ipu, blamed = self.followed.on_twins(self.blames.line[wait], self.blames.blamed[wait])
+        wait = wait[row]
+        columns = {"replica": replica, "ipu": ipu, "start": self.start[wait] + offset[row]}
+        columns |= {"dur": (self.end - self.start)[wait], "blamed_ipu": blamed, "blamed_op": self.blamed_op[wait]}
+        return pd.DataFrame({**columns, **{owner: self.cycles[wait, code] for code, owner in enumerate(OWNERS)}})
 
 
 @checked
@@ -187,33 +272,40 @@ def waits(trace: Trace, run: int | None = None) -> Waits:
         ValueError: the trace has no such run, or nothing at all.
         TraceError: the run has more slices than can be expanded at once.
     """
-    window, rows = run_instances(trace, run)
-    lines = ipu_lines(trace, rows, window)
-    bubbles = {replica: _bubbles(trace, replica, window) for replica in {line.replica for line in lines}}
-    blames = [_blames(line, lines) for line in lines]
-    cycles = [
-        _whole(fractions, wait.length) for wait, fractions in zip(blames, _owner_cycles(blames, bubbles), strict=True)
-    ]
+    followed = _follow(trace, run)
+    lines, cuts = followed.lines, followed.cuts
+    blames = _blames(followed)
     # The index -1 means nobody, or no step. It picks the last entry of these arrays.
-    ipus = np.array([*(line.ipu for line in lines), -1])
-    names = np.append(trace.step_ops, "")
-    counts = [len(wait.begin) for wait in blames]
-    nothing = np.empty(0, dtype=np.int64)
+    nearest = np.full((len(lines) + 1, len(lines) + 1), -1)
+    for place, line in enumerate(lines):
+        nearest[place, :-1] = [nearest_twin(twins, line.replica, line.ipu)[1] for twins in followed.twins]
+    start = cuts.true(blames.begin)
     return Waits(
-        replica=np.repeat([line.replica for line in lines], counts),
-        ipu=np.repeat([line.ipu for line in lines], counts),
-        start=np.concatenate([*(wait.begin for wait in blames), nothing]),
-        end=np.concatenate([*(wait.end for wait in blames), nothing]),
-        blamed=ipus[np.concatenate([*(wait.blamed for wait in blames), nothing])],
-        blamed_op=names[np.concatenate([*(wait.step for wait in blames), nothing])],
-        cycles=np.concatenate([*cycles, np.empty((0, len(OWNERS)), dtype=np.int64)]),
+        replica=np.array([line.replica for line in lines], dtype=np.int64)[blames.line],
+        ipu=np.array([line.ipu for line in lines], dtype=np.int64)[blames.line],
+        start=start,
+        end=start + blames.length,
+        blamed=nearest[blames.line, blames.blamed],
+        blamed_op=np.append(followed.trace.step_ops, "")[blames.step],
+        cycles=_whole(_owner_cycles(blames, followed), blames.length),
+        times=cuts.times(blames.begin),
+        blames=blames,
+        followed=followed,
     )
 
 
 # -- the activity of each IPU ------------------------------------------------------------------------------------------
 
 
-def ipu_lines(trace: Trace, rows: np.ndarray, window: Window) -> list[IpuLine]:
+def _follow(trace: Trace, run: int | None) -> Followed:
+    """The activity of the IPUs of a trace in a run (by default the last)."""
+    short = trace.short
+    window, rows = run_instances(short.trace, run)
+    lines = ipu_lines(short.trace, rows, window, short.cuts)
+    return Followed(short.trace, short.cuts, window, lines, [short.twins[line.replica, line.ipu] for line in lines])
+
+
+def ipu_lines(trace: Trace, rows: np.ndarray, window: Window, cuts: Cuts) -> list[IpuLine]:
     """The activity of each IPU in the window, by replica and IPU. Where lanes overlap, the lowest busy lane counts."""
     instances, activities = trace.columns("instances"), _step_activities(trace)
     ipus = np.unique(np.stack([instances["replica"][rows], instances["ipu"][rows]]), axis=1)
@@ -222,16 +314,17 @@ def ipu_lines(trace: Trace, rows: np.ndarray, window: Window) -> list[IpuLine]:
         of_ipu = rows[(instances["replica"][rows] == replica) & (instances["ipu"][rows] == ipu)]
         edges, step = _steps_over_time(trace, of_ipu, activities != WAITS, window)
         # The appended entry is the activity of no step, which index -1 picks.
-        lines.append(IpuLine(replica, ipu, edges, np.append(activities, WAITS)[step], step))
+        lines.append(IpuLine(replica, ipu, edges, np.append(activities, WAITS)[step], step, cuts))
     return lines
 
 
 def _step_activities(trace: Trace) -> np.ndarray:
     """The activity of each row of table ``steps``, as an index into :data:`ACTIVITIES`."""
-    steps, transfers = trace.columns("steps"), trace.columns("transfers")
+    steps = trace.columns("steps")
     activities = np.array([ACTIVITIES.index(_ACTIVITY_OF_KIND[kind]) for kind in steps["kind"]], dtype=np.int64)
     # Steps of collectives have the kind "link" too. Only their transfers tell which ops are collectives.
-    collective = np.unique(transfers["op_id"][np.isin(transfers["kind"], _COLLECTIVES)])
+    transfers = trace.transfer_ops()
+    collective = [op for op, kind in transfers if kind in _COLLECTIVES]
     activities[(steps["kind"] == "link") & np.isin(steps["op_id"], collective)] = ACTIVITIES.index("collective")
     return activities
 
@@ -264,22 +357,34 @@ def _steps_over_time(
 # -- who is to blame ---------------------------------------------------------------------------------------------------
 
 
-def _blames(line: IpuLine, lines: Sequence[IpuLine]) -> _Blames:
-    """The waits of ``line``. Nobody is to blame for a wait after whose begin no other IPU worked."""
-    begin, end = line.waits()
+def _blames(followed: Followed) -> Blames:
+    """The waits of all lines. Nobody is to blame for a wait after whose begin no other IPU worked."""
+    lines = followed.lines
+    waits_of = [line.waits() for line in lines]
+    place = np.repeat(np.arange(len(lines)), [len(begin) for begin, _ in waits_of])
+    begin, end = (np.concatenate(times) for times in zip(*waits_of, strict=True))
     latest, blamed, step = begin.copy(), np.full(len(begin), -1), np.full(len(begin), -1)
-    others = [place for place, other in enumerate(lines) if other is not line]
+    rank, first = _ranks(followed), np.full(len(begin), -1)
+    for other, line in enumerate(lines):
+        work_end, work_step = line.last_work(end)
+        # If several end at once, the first in rank is to blame. The waiting IPU itself ends before its wait.
+        later = (work_end > latest) | ((work_end == latest) & (rank[place, other] < first))
+        latest[later], blamed[later], step[later] = work_end[later], other, work_step[later]
+        first[later] = rank[place[later], other]
+    return Blames(place, begin, end, blamed, step, followed.cuts.length(begin, end))
 
-    def distance(place: int) -> tuple[bool, int, int]:
-        other = lines[place]
-        return other.replica != line.replica, abs(other.ipu - line.ipu), other.ipu
 
-    # The nearest IPU comes first and only a later end replaces it, so that ties go to the nearest.
-    for place in sorted(others, key=distance):
-        work_end, work_step = lines[place].last_work(end)
-        later = work_end > latest
-        latest[later], blamed[later], step[later] = work_end[later], place, work_step[later]
-    return _Blames(line, begin, end, blamed, step)
+def _ranks(followed: Followed) -> np.ndarray:
+    """For each line, the rank of every line among those to blame: its replica's come first, then the nearest."""
+    ranks = np.zeros((len(followed.lines), len(followed.lines)), dtype=np.int64)
+    for place, line in enumerate(followed.lines):
+        nearest = [nearest_twin(twins, line.replica, line.ipu) for twins in followed.twins]
+        order = sorted(
+            range(len(nearest)),
+            key=lambda other: (nearest[other][0] != line.replica, abs(nearest[other][1] - line.ipu), nearest[other][1]),
+        )
+        ranks[place, order] = np.arange(len(order))
+    return ranks
 
 
 def _bubbles(trace: Trace, replica: int, window: Window) -> np.ndarray:
@@ -300,74 +405,65 @@ def _bubbles(trace: Trace, replica: int, window: Window) -> np.ndarray:
 # -- the owner of each cycle -------------------------------------------------------------------------------------------
 
 
-def _owner_cycles(blames: Sequence[_Blames], bubbles: Mapping[int, np.ndarray]) -> list[np.ndarray]:
-    """Cycles (float) of each wait by owner: one array for each IPU, a row for each wait."""
-    activities = _of_blamed(blames, len(ACTIVITIES), lambda place: blames[place].line.doing)
-    direct = [
-        _direct_owners(wait, cycles, bubbles[wait.line.replica])
-        for wait, cycles in zip(blames, activities, strict=True)
-    ]
+def _owner_cycles(blames: Blames, followed: Followed) -> np.ndarray:
+    """Cycles (float) of each wait by owner, a row for each wait."""
+    activities = _of_blamed(blames, len(ACTIVITIES), lambda place: followed.lines[place].doing)
+    direct = _direct_owners(blames, activities, followed)
     # Each round reaches one IPU further along the chain of waits, from what is known without any chain.
     owners = direct
     for _ in range(_ROUNDS):
-        owners = _with_inherited(blames, direct, owners)
-    for wait, cycles in zip(blames, owners, strict=True):
-        cycles[:, OWNERS.index("sync")] = wait.length - cycles.sum(axis=1)
+        owners = direct + _inherited(blames, owners, followed)
+    owners[:, OWNERS.index("sync")] = blames.length - owners.sum(axis=1)
     return owners
 
 
 def _of_blamed(
-    blames: Sequence[_Blames], columns: int, measure: Callable[[int], Callable[[np.ndarray, np.ndarray], np.ndarray]]
-) -> list[np.ndarray]:
+    blames: Blames, columns: int, measure: Callable[[int], Callable[[np.ndarray, np.ndarray], np.ndarray]]
+) -> np.ndarray:
     """What ``measure(place)(begin, end)`` says of the IPU blamed for each wait, a row for each; 0 if nobody is."""
-    results = [np.zeros((len(wait.begin), columns)) for wait in blames]
-    for place in range(len(blames)):
-        between = measure(place)
-        for wait, result in zip(blames, results, strict=True):
-            rows = wait.blamed == place
-            result[rows] = between(wait.begin[rows], wait.end[rows])
-    return results
+    result = np.zeros((len(blames.begin), columns))
+    for place in np.unique(blames.blamed[blames.blamed >= 0]).tolist():
+        rows = np.flatnonzero(blames.blamed == place)
+        result[rows] = measure(place)(blames.begin[rows], blames.end[rows])
+    return result
 
 
-def _direct_owners(wait: _Blames, activities: np.ndarray, bubbles: np.ndarray) -> np.ndarray:
+def _direct_owners(blames: Blames, activities: np.ndarray, followed: Followed) -> np.ndarray:
     """Cycles of each wait by owner, from the activities of the blamed IPU without its own waits."""
-    cycles = np.zeros((len(wait.begin), len(OWNERS)))
+    cycles = np.zeros((len(blames.begin), len(OWNERS)))
     for activity in ("link", "collective", "ddr", "host"):
         cycles[:, OWNERS.index(activity)] = activities[:, ACTIVITIES.index(activity)]
+    bubble = np.zeros(len(blames.begin), dtype=np.int64)
+    replicas = np.array([line.replica for line in followed.lines])[blames.line]
+    for replica in np.unique(replicas).tolist():
+        rows = np.flatnonzero(replicas == replica)
+        for low, high in _bubbles(followed.trace, replica, followed.window).tolist():
+            begin, end = np.maximum(blames.begin[rows], low), np.minimum(blames.end[rows], high)
+            bubble[rows] += np.where(begin < end, followed.cuts.length(begin, end), 0)
     # Work is spread evenly over a wait, so that it has as large a part in a bubble as the wait.
-    share = _overlap(bubbles, wait.begin, wait.end) / np.maximum(wait.length, 1)
+    share = bubble / np.maximum(blames.length, 1)
     work = activities[:, ACTIVITIES.index("work")]
     cycles[:, OWNERS.index("bubble")] = work * share
     cycles[:, OWNERS.index("imbalance")] = work * (1 - share)
     return cycles
 
 
-def _with_inherited(
-    blames: Sequence[_Blames], direct: Sequence[np.ndarray], owners: Sequence[np.ndarray]
-) -> list[np.ndarray]:
-    """``direct``, and for the time in which the blamed IPU waits, the owners of that wait."""
-    inherited = _of_blamed(blames, len(OWNERS), lambda place: _owner_rates(blames[place], owners[place]).between)
-    return [cycles + further for cycles, further in zip(direct, inherited, strict=True)]
+def _inherited(blames: Blames, owners: np.ndarray, followed: Followed) -> np.ndarray:
+    """For the time in which the blamed IPU waits, the owners of that wait."""
+    return _of_blamed(blames, len(OWNERS), lambda place: _owner_rates(blames, place, owners, followed).between)
 
 
-def _owner_rates(wait: _Blames, owners: np.ndarray) -> _Rates:
+def _owner_rates(blames: Blames, place: int, owners: np.ndarray, followed: Followed) -> _Rates:
     """The cycles of each owner over time, of the waits of one IPU."""
-    line = wait.line
-    rates = np.zeros((len(line.activity), len(OWNERS)))
-    waiting = np.flatnonzero(line.activity == WAITS)
-    if len(wait.begin):
-        # A part of a wait has the owners of the whole wait, in the same proportion.
-        of_wait = owners / np.maximum(wait.length, 1)[:, None]
-        rates[waiting] = of_wait[np.searchsorted(wait.begin, line.edges[waiting], side="right") - 1]
-    return _Rates(line.edges, rates)
-
-
-def _overlap(stretches: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Cycles of each wait that lie in a stretch. The stretches must not overlap."""
-    common = np.zeros(len(begin), dtype=np.int64)
-    for low, high in stretches.tolist():
-        common += np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0)
-    return common
+    line = followed.lines[place]
+    rows = np.flatnonzero(blames.line == place)
+    # Waits do not touch each other, so their edges increase. A wait stands between every second pair.
+    edges = np.stack([blames.begin[rows], blames.end[rows]], axis=1).ravel()
+    edges = np.concatenate([line.edges[:1] - 1, edges, line.edges[-1:] + 1])
+    rates = np.zeros((len(edges) - 1, len(OWNERS)))
+    # A part of a wait has the owners of the whole wait, in the same proportion.
+    rates[1::2] = owners[rows] / np.maximum(blames.length[rows], 1)[:, None]
+    return _Rates(edges, rates, followed.cuts)
 
 
 def _whole(fractions: np.ndarray, total: np.ndarray) -> np.ndarray:

@@ -37,13 +37,12 @@ def why_text(trace: Trace) -> str:
     lines.append(f"Where its time goes, on IPU {time.ipu}, which sets the pace:")
     parts = sorted(time.parts.items(), key=lambda part: -part[1])
     lines += [f"  {share(cycles)}  {TIME_PARTS[name]}" for name, cycles in parts[:_LISTED] if cycles]
-    lines += ["", f"Its critical path ({_through(path.ipu.tolist())}) is above all:"]
+    lines += ["", f"Its critical path ({_through(path.ipus, path.changes)}) is above all:"]
     for row in path_cycles(trace, path).head(_LISTED).itertuples():
         activity = str(row.op) or ("sync between IPUs" if row.kind in WAITING_KINDS else "no op")
         description = f"{activity}, {KIND_LABELS[str(row.kind)]}, IPU {row.ipu}"
         lines.append(f"  {share(int(row.cycles))}  {description}")
-    waits = time.waits.table()
-    waits = waits[waits["blamed_ipu"] >= 0].groupby(["ipu", "blamed_ipu", "blamed_op"], as_index=False)["dur"].sum()
+    waits = time.waits.by_blamed()
     if len(waits):
         lines += ["", "Who waits longest, and for whom:"]
         for row in waits.sort_values(["dur", "ipu"], ascending=[False, True]).head(_LISTED).itertuples():
@@ -52,10 +51,8 @@ def why_text(trace: Trace) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _through(ipus: list[int]) -> str:
+def _through(ipus: list[int], changes: int) -> str:
     """The IPUs of a path in words."""
-    through = sorted(set(ipus))
-    changes = sum(ipu != next_ipu for ipu, next_ipu in zip(ipus, ipus[1:], strict=False))
-    if len(through) == 1:
-        return f"on IPU {through[0]} all along"
-    return f"over IPUs {', '.join(map(str, through))}, {changes:,} changes"
+    if len(ipus) == 1:
+        return f"on IPU {ipus[0]} all along"
+    return f"over IPUs {', '.join(map(str, ipus))}, {changes:,} changes"

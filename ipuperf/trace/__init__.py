@@ -42,6 +42,7 @@ from ipuperf.trace.schema import (
     Column,
     Table,
 )
+from ipuperf.trace.shortened import Cut, Cuts, Ipu, Shortened
 from ipuperf.trace.template import Window, check_window
 from ipuperf.trace.trace import Trace
 
@@ -58,10 +59,14 @@ __all__ = [
     "TRANSFER_KINDS",
     "WAITING_KINDS",
     "Column",
+    "Cut",
+    "Cuts",
     "FoldedHostEvents",
     "FoldedInstances",
     "FoldedTransfers",
     "FoldedVariables",
+    "Ipu",
+    "Shortened",
     "Slices",
     "SteadyLoop",
     "Table",

@@ -15,6 +15,7 @@ from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, 
 from ipuperf.trace.loops import Loops, build_loops, check_loops
 from ipuperf.trace.meta import complete_meta
 from ipuperf.trace.schema import NO_OP, TABLES
+from ipuperf.trace.shortened import Shortened, shortened
 from ipuperf.trace.template import Template, Window, build_template, check_window
 
 if TYPE_CHECKING:
@@ -137,14 +138,16 @@ class TraceTables:
         folded = self.folded("instances")
         if not isinstance(folded, FoldedInstances):
             return self
-        alone = folded.alone()
+        tables: dict[str, Any] = {"instances": folded.alone()}
         transfers = self.folded("transfers")
-        # Functions make no table before somebody asks. The default binds the name, because calls come after the loop.
-        tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
-        tables["instances"] = alone
         if isinstance(transfers, FoldedTransfers):
-            tables["transfers"] = transfers.over_links_of(alone.arrays["ipu"])
-        return self._with(tables)
+            tables["transfers"] = transfers.over_links_of(tables["instances"].arrays["ipu"])
+        return self.replaced(tables)
+
+    @cached_property
+    def short(self) -> Shortened:
+        """This trace with few trips of loops in steady state, computed once; see :mod:`~ipuperf.trace.shortened`."""
+        return shortened(self)
 
     def within(self: Self, window: Window) -> Self:
         """This trace with only those instances, transfers and host events that touch ``window`` (cycles).
@@ -153,7 +156,7 @@ class TraceTables:
         length.
         """
         check_window(window)
-        tables: dict[str, Any] = {name: (lambda name=name: self._table(name)) for name in TABLES}
+        tables: dict[str, Any] = {}
         for name in ("instances", "transfers", "host_events"):
             folded = self.folded(name)
             if folded is not None:
@@ -164,14 +167,28 @@ class TraceTables:
             # Rows without duration have no inside, so their start decides, as for slices.
             inside = (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
             tables[name] = {key: values[inside] for key, values in columns.items()}
-        return self._with(tables)
+        return self.replaced(tables)
 
-    def _with(self: Self, tables: Mapping[str, Any]) -> Self:
-        """A trace with other tables but the same steps."""
-        part = type(self)(self.meta, tables, copy=False)
-        for name in ("template", "loops", "step_ops", "step_programs"):  # these follow from the steps alone
-            part.__dict__[name] = getattr(self, name)
+    def replaced(self: Self, tables: Mapping[str, Any]) -> Self:
+        """This trace with other tables in place of its own."""
+        # Functions make no table before somebody asks. The default binds the name, because calls come after the loop.
+        others = {
+            name: (lambda name=name: self.folded(name) or self._table(name)) for name in TABLES if name not in tables
+        }
+        part = type(self)(self.meta, {**others, **tables}, copy=False)
+        if "steps" not in tables:
+            for name in ("template", "loops", "step_ops", "step_programs"):  # these follow from the steps alone
+                part.__dict__[name] = getattr(self, name)
         return part
+
+    def transfer_ops(self) -> set[tuple[int, str]]:
+        """The op and the kind of all transfers; the rows of a folded table are not made."""
+        folded = self.folded("transfers")
+        if isinstance(folded, FoldedTransfers):
+            kinds = [folded.words["kinds"][kind] for kind in folded.arrays["kind"].tolist()]
+            return set(zip(folded.arrays["op_id"].tolist(), kinds, strict=True))
+        transfers = self.columns("transfers")
+        return set(zip(transfers["op_id"].tolist(), transfers["kind"].tolist(), strict=True))
 
     # -- access ------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
-from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles, path_stretches
+from ipuperf.report.critical_path import CriticalPath, PathStretches, critical_path, path_cycles, path_stretches
 from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.marks import arrows
 from ipuperf.report.page.encoding import Tables
@@ -66,10 +66,9 @@ class Figures:
         """The critical path of the last run."""
         return critical_path(self.trace, known_waits=self.time.waits)
 
-    @property
-    def path_stretches(self) -> pd.DataFrame:
-        """The pieces of the critical path by place."""
-        return path_stretches(self.trace, self.path)
+    def path_stretches(self, most: int) -> PathStretches:
+        """The pieces of the critical path by place, the first ``most`` of them."""
+        return path_stretches(self.path, most)
 
     @property
     def path_cycles(self) -> pd.DataFrame:

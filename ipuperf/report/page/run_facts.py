@@ -11,9 +11,10 @@ from ipuperf.report.step_time import TIME_PARTS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ipuperf.report.critical_path import PathStretches
     from ipuperf.report.step_time import StepTime
 
-_POINTS = 20_000
+POINTS = 20_000
 """The largest number of pieces of the critical path that are drawn."""
 _COSTS = 400
 """The largest number of rows of the table of the critical path, the costliest ones."""
@@ -35,7 +36,7 @@ UNTOLD = (
 """What the page says of a run that is too long for waits and paths."""
 
 
-def run_facts(time: StepTime, pieces: pd.DataFrame, costs: pd.DataFrame) -> dict[str, Any]:
+def run_facts(time: StepTime, pieces: PathStretches, costs: pd.DataFrame) -> dict[str, Any]:
     """The time of a run, with its critical path: ``pieces`` by place, and ``costs`` by IPU, kind and op."""
     return {
         "ipu": time.ipu,
@@ -44,8 +45,8 @@ def run_facts(time: StepTime, pieces: pd.DataFrame, costs: pd.DataFrame) -> dict
         "sentence": time.sentence(),
         "parts": _parts(time.parts, TIME_PARTS),
         "waiting": {str(ipu): owners for ipu, owners in time.waits.by_ipu().items()},
-        "path": lists(pieces.head(_POINTS)),
-        "path_pieces": len(pieces),
+        "path": lists(pieces.table),
+        "path_pieces": pieces.total,
         "path_cycles": lists(costs.head(_COSTS)),
     }
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class StorageKind(NamedTuple):
-    """A kind of storage: its ``category`` in the report, its aligned ``bytes`` per tile, and the ``op`` that makes it."""
+    """A kind of storage: its ``category`` in the report, aligned ``bytes`` per tile, and the ``op`` that makes it."""
 
     name: str
     category: str

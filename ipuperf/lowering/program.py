@@ -53,8 +53,8 @@ class ProgramWarning(NamedTuple):
 class VariableInfo(NamedTuple):
     """A tensor of the memory report: where it lies and when it is live.
 
-    ``op_id`` is the op that makes it, of a variable the first op of a module that reads it (-1: none). ``intervals`` are
-    half-open ranges of program steps; ``bytes`` is per tile.
+    ``op_id`` is the op that makes it, of a variable the first op of a module that reads it (-1: none). ``intervals``
+    are half-open ranges of program steps; ``bytes`` is per tile.
     """
 
     name: str

@@ -77,8 +77,8 @@ def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.
 def op_facts(trace: TraceTables, op_ids: np.ndarray) -> pd.DataFrame:
     """Facts about ops, one row each.
 
-    Columns: op (name; :data:`NO_OP_NAME` for none), type, phase, graph, module (path of the user's module it belongs to)
-    and line (of the user's program).
+    Columns: op (name; :data:`NO_OP_NAME` for none), type, phase, graph, module (path of the user's module that it
+    belongs to) and line (of the user's program).
     """
     import pandas as pd
 

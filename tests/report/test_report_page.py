@@ -363,7 +363,7 @@ class TestBrowser:
         mine = operations[operations["type"] == "MatMul"]
         assert int(data(shown, "operations-note")["cycles"]) == mine["cycles"].sum()
         assert int(data(shown, "operations-note")["rows"]) == len(mine)
-        for column in ("layer", "type", "line", "phase", "ipu"):
+        for column in ("module", "type", "line", "phase", "ipu"):
             shown.run(
                 f"(s => {{ s.value = '{column}'; s.dispatchEvent(new Event('change')); }})"
                 "(document.getElementById('operations-group'))"

@@ -42,6 +42,7 @@ def page_facts(trace: Trace, most: int) -> dict[str, Any]:
         "memory": tile_memory(tables["tile_memory"]),
         "liveness": liveness(tables, figures.live, figures.live_window),
         "variables": variables_of(tables),
+        "modules": lists(figures.modules),
         "links": link_facts(tables, summary["links"], figures.link_use, summary["total_cycles"]),
         "host": lists(tables["host_events"]),
     }

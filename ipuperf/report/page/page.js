@@ -11,6 +11,7 @@ const VIEWS = [
   ["Liveness", livenessView],
   ["Memory", memoryView],
   ["BSP", bspView],
+  ["Modules", modulesView],
   ["Operations", operationsView],
   ["Links", linksView],
   ["Critical path", pathView],

@@ -282,42 +282,41 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
     kinds = path.followed.trace.columns("steps")["kind"]
     # The last entry, which index -1 picks too, is for syncs and times without a step.
     places = np.array([PATH_PLACES.index(_PLACE.get(kind, "tiles")) for kind in kinds] + [len(PATH_PLACES) - 1])
-    stretches = [_stretches(path.followed.lines[piece.line], piece, places) for piece in path.pieces]
-    keys = [
-        Runs((piece.ipu[1], s[0][0]), (piece.ipu[1], s[-1][0]), len(s))
-        for piece, s in zip(path.pieces, stretches, strict=True)
-    ]
+    lines = {piece.line for piece in path.pieces}
+    changes = {line: _places(path.followed.lines[line], places) for line in lines}
+    stretches = [_stretches(piece, *changes[piece.line]) for piece in path.pieces]
     rows: list[list[int]] = []
     for number in flat(path.parts):
-        ipu = path.pieces[number].ipu[1]
-        for place, dur in stretches[number]:
-            if rows and rows[-1][:2] == [ipu, place]:
+        ipu, (place, begins) = path.pieces[number].ipu[1], stretches[number]
+        for at, dur in zip(place.tolist(), np.diff(begins).tolist(), strict=True):
+            if rows and rows[-1][:2] == [ipu, at]:
                 rows[-1][3] += dur
             else:
-                rows.append([ipu, place, sum(rows[-1][2:]) if rows else path.begin, dur])
+                rows.append([ipu, at, sum(rows[-1][2:]) if rows else path.begin, dur])
         if len(rows) > most:
             break
+    keys = [
+        Runs((piece.ipu[1], int(place[0])), (piece.ipu[1], int(place[-1])), len(place))
+        for piece, (place, _) in zip(path.pieces, stretches, strict=True)
+    ]
     table = pd.DataFrame(np.array(rows[:most], dtype=np.int64).reshape(-1, 4), columns=["ipu", "place", "start", "dur"])
     table["place"] = np.array(PATH_PLACES, dtype=object)[table["place"].to_numpy()]
     return PathStretches(table, runs(path.parts, keys).count if path.parts else 0)
 
 
-def _inside(line: IpuLine, piece: Piece) -> tuple[np.ndarray, np.ndarray]:
-    """The steps of a line in a piece (-1: none), and the edges around them."""
-    low = max(int(np.searchsorted(line.edges, piece.start, side="right")) - 1, 0)
-    high = int(np.searchsorted(line.edges, piece.end))
-    return line.step[low:high], np.clip(line.edges[low : high + 1], piece.start, piece.end)
-
-
-def _stretches(line: IpuLine, piece: Piece, places: np.ndarray) -> list[tuple[int, int]]:
-    """The places of a piece in order of time, and the cycles in each."""
-    if piece.sync:
-        return [(len(PATH_PLACES) - 1, piece.end - piece.start)]
-    step, edges = _inside(line, piece)
-    place = places[step]
+def _places(line: IpuLine, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places of a line in order of time, and where each begins."""
+    place = places[line.step]
     changes = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
-    begins = edges[changes]
-    return list(zip(place[changes].tolist(), np.diff(np.append(begins, piece.end)).tolist(), strict=True))
+    return place[changes], line.edges[changes]
+
+
+def _stretches(piece: Piece, place: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places of a piece in order of time, and the edges around them."""
+    if piece.sync:
+        return np.array([len(PATH_PLACES) - 1]), np.array([piece.start, piece.end])
+    low, high = begins.searchsorted(piece.start, side="right") - 1, begins.searchsorted(piece.end)
+    return place[low:high], np.array([piece.start, *begins[low + 1 : high].tolist(), piece.end])
 
 
 @checked

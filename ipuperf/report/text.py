@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles
-from ipuperf.report.step_time import TIME_PARTS, followable, step_time
-from ipuperf.trace import NO_OP_NAME
+from ipuperf.report.step_time import TIME_PARTS, StepTime, followable, step_time
+from ipuperf.trace import NO_OP, step_runs
 from ipuperf.trace.printable import printable
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def _target(trace: Trace) -> list[str]:
 
 
 def _graph(trace: Trace) -> list[str]:
-    programs, ops = trace.columns("programs"), trace.operations_by_ipu()["op"]
-    executed = len(set(ops[ops != NO_OP_NAME]))
+    programs = trace.columns("programs")
+    executed = len(set(trace.step_ops[(step_runs(trace) > 0) & (trace.columns("steps")["op_id"] != NO_OP)]))
     kinds = [(kind, int((programs["type"] == kind).sum())) for kind in sorted(set(programs["type"]))]
     return [
         "Graph:",
@@ -148,9 +148,9 @@ def _categories(memory: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
+def _execution(trace: Trace, summary: dict[str, Any], time: StepTime | None) -> list[str]:
     total = summary["total_cycles"]
-    if not trace.columns("instances")["instance"].size:
+    if not trace.rows("instances"):
         return ["Execution:", "  nothing was executed"]
     lines = ["Execution:", _line("Total cycles", f"{total:,} ({duration(summary['seconds'])})")]
     lines += [
@@ -165,21 +165,20 @@ def _execution(trace: Trace, summary: dict[str, Any]) -> list[str]:
         lines.append(_line(f"Tile average {label} cycles", f"{cycles:,.0f} ({share:.1f}% of total)"))
     if summary["tile_balance"] is not None:
         lines.append(_line("Tile balance (compute)", f"{100 * summary['tile_balance']:.1f}%"))
-    return lines + _last_run(trace)
+    return lines + _last_run(trace, time)
 
 
-def _last_run(trace: Trace) -> list[str]:
+def _last_run(trace: Trace, time: StepTime | None) -> list[str]:
     """What bounds the last run, the parts of its time on the IPU that sets the pace, and the waiting of each IPU.
 
-    If the run has too many steps to follow, only the parts are given, with all waiting in "sync".
+    If the run has too many steps to follow (``time`` is None), only the parts are given, with all waiting in "sync".
     """
-    if not followable(trace):
+    if time is None:
         parts = breakdown_cycles(trace)
         lines = ["  Last run, on the IPU that ends last (too many steps to follow its waiting):"]
         return lines + [
             _line(part, f"{cycles:,} ({duration(trace.seconds(cycles))})", 4) for part, cycles in parts.items()
         ]
-    time = step_time(trace)
     lines = [f"  Last run, {time.sentence()}:"]
     for part, cycles in time.parts.items():
         if cycles:
@@ -231,12 +230,17 @@ def summary_text(trace: Trace) -> str:
     start to the last end. Sync includes external sync and idle. Time without any step is in the total but in none of
     these lines, and it counts as waiting in the last run. Sizes are decimal (1 MB = 1,000,000 B). Ends with a newline.
     """
-    summary = trace.summary()
+    executed = trace.rows("instances") > 0
+    return summary_of(trace, trace.summary(), step_time(trace) if executed and followable(trace) else None)
+
+
+def summary_of(trace: Trace, summary: dict[str, Any], time: StepTime | None) -> str:
+    """The text of :func:`summary_text`, from the figures of a trace and the time of its last run (None: unknown)."""
     parts = [
         _target(trace),
         _graph(trace),
         _memory(summary["memory"], verdicts(trace)),
-        _execution(trace, summary),
+        _execution(trace, summary, time),
         _traffic(summary),
     ]
     for title, key in (("Warnings:", "warnings"), ("Assumptions:", "assumptions")):

@@ -24,6 +24,7 @@ from ipuperf.trace.fold import (
     slice_count,
     slices,
     span,
+    step_runs,
     working_cycles,
 )
 from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables, SteadyLoop
@@ -34,6 +35,7 @@ from ipuperf.trace.schema import (
     KINDS,
     LOCATIONS,
     MEMORY_CATEGORIES,
+    NO_OP,
     PHASES,
     SCHEMA_VERSION,
     TABLES,
@@ -52,6 +54,7 @@ __all__ = [
     "LOCATIONS",
     "MEMORY_CATEGORIES",
     "MOST_SLICES",
+    "NO_OP",
     "NO_OP_NAME",
     "PHASES",
     "SCHEMA_VERSION",
@@ -87,5 +90,6 @@ __all__ = [
     "slices",
     "span",
     "spent",
+    "step_runs",
     "working_cycles",
 ]

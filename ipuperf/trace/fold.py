@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.trace.columns import code_of
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.folded import FoldedInstances
 from ipuperf.trace.loops import common_depth, count_executions, executions, product
 from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, WAITING_KINDS
+from ipuperf.trace.shortened import instance_rows
 from ipuperf.trace.template import Window, check_window
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Slices:
 
 def kind_codes(trace: TraceTables) -> np.ndarray:
     """Kind of each row of table ``steps`` as an index into ``KINDS`` (int64)."""
-    return code_of(trace.columns("steps")["kind"], KINDS)
+    return trace.kind_codes
 
 
 def instances_in(trace: TraceTables, window: Window | None) -> np.ndarray:
@@ -330,25 +330,30 @@ def sum_by_segment(trace: TraceTables, weights: np.ndarray) -> np.ndarray:
 
 def ipu_totals(trace: TraceTables, weights: np.ndarray | None = None) -> IpuTotals:
     """Sums of ``steps.dur`` (or another weight per row of ``steps``) by kind for each stored IPU, without slices."""
-    instances = trace.columns("instances")
+    instances = instance_rows(trace)
     per_segment = sum_by_segment(trace, trace.columns("steps")["dur"] if weights is None else weights)
-    pairs = np.stack([instances["replica"], instances["ipu"]], axis=1)
+    pairs = np.stack([instances.replica, instances.ipu], axis=1)
     keys, row = np.unique(pairs, axis=0, return_inverse=True)
     row = row.reshape(-1)
-    place = trace.template.place(instances["segment"])
+    place = trace.template.place(instances.segment)
     cycles = np.zeros((len(keys), len(KINDS)), dtype=per_segment.dtype)
     known = place >= 0
     row_and_segment = row[known] * max(len(per_segment), 1) + place[known]
     # Each pair of IPU and segment is summed once, times its number of instances.
-    used, times = np.unique(row_and_segment, return_counts=True)
+    used, index = np.unique(row_and_segment, return_inverse=True)
+    times = np.zeros(len(used), dtype=np.int64)
+    np.add.at(times, index.reshape(-1), instances.times[known])
     if len(used):
         rows, places = np.divmod(used, len(per_segment))
         np.add.at(cycles, rows, times[:, None] * per_segment[places])
     first_starts = np.full(len(keys), np.iinfo(np.int64).max)
     last_ends = np.full(len(keys), np.iinfo(np.int64).min)
-    np.minimum.at(first_starts, row, instances["start"])
-    np.maximum.at(last_ends, row, instances["start"] + instances["dur"])
-    return IpuTotals(keys[:, 0], keys[:, 1], cycles, first_starts, last_ends)
+    np.minimum.at(first_starts, row, instances.start)
+    np.maximum.at(last_ends, row, instances.end)
+    of_ipu, replica, ipu = instances.repeated(keys[:, 0], keys[:, 1])
+    order = np.lexsort((ipu, replica))
+    of_ipu = of_ipu[order]
+    return IpuTotals(replica[order], ipu[order], cycles[of_ipu], first_starts[of_ipu], last_ends[of_ipu])
 
 
 def span(trace: TraceTables) -> Window:

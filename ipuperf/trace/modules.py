@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.trace.columns import lookup
-from ipuperf.trace.operations import NO_OP_NAME, operations_by_ipu
+from ipuperf.trace.operations import NO_OP_NAME, operation_costs
 from ipuperf.trace.schema import PHASES
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def modules(trace: TraceTables) -> pd.DataFrame:
 
 def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
     """The sums of each module without those inside it, and the line where it spends most."""
-    table = operations_by_ipu(trace)
+    table = operation_costs(trace)
     own: dict[str, _Sums] = {}
     cycles_of_line: dict[str, dict[str, int]] = {}
     columns = ("op", "module", "graph", "phase", "line", "cycles", "waiting_cycles", "flops")

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.trace import fold
-from ipuperf.trace.columns import code_of, lookup
+from ipuperf.trace.columns import lookup
 from ipuperf.trace.loops import product
 from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, NO_OP, WAITING_KINDS
+from ipuperf.trace.shortened import instance_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ipuperf.trace.shortened import InstanceRows
     from ipuperf.trace.tables import TraceTables
 
 _WAITING = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS))
@@ -36,6 +38,14 @@ def operations(trace: TraceTables) -> pd.DataFrame:
     because a collective has a segment of its own between segments of local steps. It does not continue in the next trip
     of a loop inside a segment.
     """
+    frame = operation_costs(trace)
+    calls = _calls(trace, frame.pop("op_id").to_numpy())
+    frame.insert(int(frame.columns.get_loc("cycles")), "calls", calls)
+    return frame.sort_values(["cycles", "waiting_cycles", "op"], ascending=[False, False, True], ignore_index=True)
+
+
+def operation_costs(trace: TraceTables) -> pd.DataFrame:
+    """One row per op, by the number of the op (op_id), with the columns of :func:`operations` except for calls."""
     costs = _costs(trace)
     ids, row = np.unique(costs.op_id, return_inverse=True)
     cycles = np.zeros((len(ids), len(KINDS)), dtype=costs.cycles.dtype)
@@ -43,11 +53,11 @@ def operations(trace: TraceTables) -> pd.DataFrame:
     np.add.at(cycles, row.reshape(-1), costs.cycles)
     np.add.at(flops, row.reshape(-1), costs.flops)
     frame = op_facts(trace, ids)
-    frame["calls"] = _calls(trace, ids)
+    frame["op_id"] = ids
     _put(frame, cycles)
     frame["compute_cycles"] = cycles[:, KINDS.index("compute")]
     frame["flops"] = flops
-    return frame.sort_values(["cycles", "waiting_cycles", "op"], ascending=[False, False, True], ignore_index=True)
+    return frame
 
 
 def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.DataFrame:
@@ -145,33 +155,60 @@ class _Costs:
 def _costs(trace: TraceTables, rows: np.ndarray | None = None) -> _Costs:
     """The costs of every op on every IPU, in the given rows of table ``instances`` (default: all), without slices."""
     steps, template = trace.columns("steps"), trace.template
-    chosen = slice(None) if rows is None else rows
-    instances = {key: trace.columns("instances")[key][chosen] for key in ("ipu", "segment")}
-    place = template.place(instances["segment"])
+    if rows is None:
+        instances = instance_rows(trace)
+        ipu, segment, times = instances.ipu, instances.segment, instances.times
+    else:
+        ipu, segment = (trace.columns("instances")[key][rows] for key in ("ipu", "segment"))
+        times = np.ones(len(rows), dtype=np.int64)
+    place = template.place(segment)
     known = place >= 0
     if not known.any():
         nothing = np.empty(0, dtype=np.int64)
         return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), nothing, nothing, nothing)
-    (ipu, segment), times = np.unique(np.stack([instances["ipu"][known], place[known]]), axis=1, return_counts=True)
+    # IPU and segment make one key, which sorts faster than two.
+    pair, index = np.unique(ipu[known].astype(np.int64) << 32 | place[known], return_inverse=True)
+    times = _sums(index, times[known], len(pair))
+    pair_ipu, segment = pair >> 32, pair & 0xFFFFFFFF
     counts = template.count[segment]
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     step = template.order[np.repeat(template.first[segment], counts) + within]
     runs = product(np.repeat(times, counts), template.trips[step])
     # Each pair of IPU and segment stands for all its instances, which `runs` counts.
-    keys, row = np.unique(np.stack([steps["op_id"][step], np.repeat(ipu, counts)]), axis=1, return_inverse=True)
+    key, row = np.unique(
+        (steps["op_id"][step].astype(np.int64) << 32) + np.repeat(pair_ipu, counts), return_inverse=True
+    )
     row, spent, done = row.reshape(-1), product(steps["dur"][step], runs), product(steps["flops"][step], runs)
     # Products may be Python's integers where int64 could overflow, so the sums take their type.
-    cycles = np.zeros((keys.shape[1], len(KINDS)), dtype=spent.dtype)
-    flops = np.zeros(keys.shape[1], dtype=done.dtype)
-    np.add.at(cycles, (row, code_of(steps["kind"][step], KINDS)), spent)
-    np.add.at(flops, row, done)
-    computes = steps["kind"][step] == "compute"
+    cycles = np.zeros((len(key), len(KINDS)), dtype=spent.dtype)
+    np.add.at(cycles, (row, fold.kind_codes(trace)[step]), spent)
+    computes = fold.kind_codes(trace)[step] == KINDS.index("compute")
     wide = np.where(computes, np.maximum(steps["dur"][step] - steps["dur_mean"][step], 0.0), 0.0)
-    imbalance = np.bincount(row, weights=wide * runs.astype(np.float64), minlength=keys.shape[1])
+    imbalance = np.bincount(row, weights=wide * runs.astype(np.float64), minlength=len(key))
     moved = product(steps["bytes_in"][step] + steps["bytes_out"][step], runs)
-    carried = np.zeros(keys.shape[1], dtype=moved.dtype)
-    np.add.at(carried, row, moved)
-    return _Costs(keys[0], keys[1], cycles, flops, imbalance, carried)
+    costs = _Costs(
+        key >> 32, key & 0xFFFFFFFF, cycles, _sums(row, done, len(key)), imbalance, _sums(row, moved, len(key))
+    )
+    return costs if rows is not None else _on_all(costs, instances)
+
+
+def _sums(row: np.ndarray, values: np.ndarray, rows: int) -> np.ndarray:
+    """The sum of the values of each row, in the type of the values."""
+    result = np.zeros(rows, dtype=values.dtype)
+    np.add.at(result, row.reshape(-1), values)
+    return result
+
+
+def _on_all(costs: _Costs, instances: InstanceRows) -> _Costs:
+    """The costs on all IPUs, those of replicas that do the same included."""
+    replica_of = dict(zip(instances.ipu.tolist(), instances.replica.tolist(), strict=True))
+    replica = np.array([replica_of[ipu] for ipu in costs.ipu.tolist()], dtype=np.int64)
+    row, _, ipu = instances.repeated(replica, costs.ipu)
+    order = np.lexsort((ipu, costs.op_id[row]))
+    row = row[order]
+    return _Costs(
+        costs.op_id[row], ipu[order], costs.cycles[row], costs.flops[row], costs.imbalance[row], costs.bytes[row]
+    )
 
 
 def _calls(trace: TraceTables, op_ids: np.ndarray) -> np.ndarray:
@@ -186,7 +223,7 @@ def _calls(trace: TraceTables, op_ids: np.ndarray) -> np.ndarray:
         begins[1:] = ~(same_op & (steps["segment"][order][1:] == steps["segment"][order][:-1]))
     stretch = np.cumsum(begins) - 1
     # Waiting for the host is part of a call. Only waiting for other IPUs is not.
-    busy = ~np.isin(KINDS, WAITING_KINDS)[code_of(steps["kind"][order], KINDS)]
+    busy = ~np.isin(KINDS, WAITING_KINDS)[fold.kind_codes(trace)[order]]
     works = np.bincount(stretch, weights=busy, minlength=1)[stretch] > 0
     calls = np.where(works, fold.step_begins(trace, begins), 0)
     # A call that goes on from the segment before it was counted there.

@@ -97,6 +97,48 @@ class Shortened:
     twins: Mapping[Ipu, tuple[Ipu, ...]]
 
 
+class InstanceRows(NamedTuple):
+    """Instances in columns: replica, IPU, segment, the first start and the last end in cycles, and how often each one
+    occurs. ``twins`` are the IPUs that do the same as each IPU, itself included; it has none for a trace that is not
+    folded."""
+
+    replica: np.ndarray
+    ipu: np.ndarray
+    segment: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    times: np.ndarray
+    twins: Mapping[Ipu, tuple[Ipu, ...]]
+
+    def repeated(self, replica: np.ndarray, ipu: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, replica and IPU of all IPUs that do the same as these."""
+        keys = list(zip(replica.tolist(), ipu.tolist(), strict=True))
+        all_twins = [self.twins.get(key, (key,)) for key in keys]
+        row = np.repeat(np.arange(len(keys)), [len(twins) for twins in all_twins])
+        pairs = np.array([twin for twins in all_twins for twin in twins], dtype=np.int64).reshape(-1, 2)
+        return row, pairs[:, 0], pairs[:, 1]
+
+
+def instance_rows(trace: TraceTables) -> InstanceRows:
+    """The instances of a trace. Those that are repeated, and those of replicas that do the same, are one row."""
+    folded = trace.folded("instances")
+    if not isinstance(folded, FoldedInstances):
+        table = trace.columns("instances")
+        columns = (table[name] for name in ("replica", "ipu", "segment", "start"))
+        return InstanceRows(*columns, table["start"] + table["dur"], np.ones(len(table["start"]), dtype=np.int64), {})
+    alone, twins = _of_each_class(folded)
+    # Every process has one member here, or each of its members is followed.
+    order = np.argsort(alone.arrays["of"], kind="stable")
+    count = np.bincount(alone.arrays["of"], minlength=1)
+    process = alone.arrays["process"]
+    row, member = ranges((np.cumsum(count) - count)[process], count[process])
+    member = order[member]
+    names = (alone.arrays[name][row] for name in ("segment", "start"))
+    return InstanceRows(
+        alone.arrays["replica"][member], alone.arrays["ipu"][member], *names, alone.ends[row], alone.times[row], twins
+    )
+
+
 def shortened(trace: TraceTables) -> Shortened:
     """The shortened trace. A trace that is not folded is its own shortened trace."""
     folded = trace.folded("instances")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from ipuperf.trace.columns import Stored, Words, check_names, coerce_table, lookup
+from ipuperf.trace.columns import Stored, Words, check_names, code_of, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, SteadyLoop
 from ipuperf.trace.loops import Loops, build_loops, check_loops
 from ipuperf.trace.meta import complete_meta
-from ipuperf.trace.schema import NO_OP, TABLES
+from ipuperf.trace.schema import KINDS, NO_OP, TABLES
 from ipuperf.trace.shortened import Shortened, shortened
 from ipuperf.trace.template import Template, Window, build_template, check_window
 
@@ -177,7 +177,13 @@ class TraceTables:
         }
         part = type(self)(self.meta, {**others, **tables}, copy=False)
         if "steps" not in tables:
-            for name in ("template", "loops", "step_ops", "step_programs"):  # these follow from the steps alone
+            for name in (
+                "template",
+                "loops",
+                "kind_codes",
+                "step_ops",
+                "step_programs",
+            ):  # these follow from the steps alone
                 part.__dict__[name] = getattr(self, name)
         return part
 
@@ -223,6 +229,11 @@ class TraceTables:
     def loops(self) -> Loops:
         """The loops inside segments, computed once."""
         return build_loops(self.columns("loops"))
+
+    @cached_property
+    def kind_codes(self) -> np.ndarray:
+        """The kind of each row of ``steps`` as an index into ``KINDS`` (int64)."""
+        return code_of(self.columns("steps")["kind"], KINDS)
 
     @cached_property
     def step_ops(self) -> np.ndarray:

@@ -11,12 +11,15 @@ import base64
 import html
 import json
 import zlib
+from collections.abc import Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.page.facts import page_facts
-from ipuperf.report.text import summary_text
+from ipuperf.report.page.figures import Figures
+from ipuperf.report.page.time_facts import timeline
+from ipuperf.report.text import summary_of
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -53,9 +56,10 @@ def report_page(trace: Trace, title: str | None = None) -> str:
     Raises:
         ValueError: the other views alone take more than that.
     """
-    slices = _MOST_SLICES
+    slices, figures = _MOST_SLICES, Figures(trace)
+    facts = page_facts(trace, slices, figures)
     while True:
-        text = _page(trace, title, slices)
+        text = _page(figures, facts, title)
         if len(text.encode("utf-8")) <= MOST_BYTES:
             return text
         if slices < 1_000:
@@ -65,15 +69,18 @@ def report_page(trace: Trace, title: str | None = None) -> str:
             )
         # Only the time line can be shortened, so try again with a third of it.
         slices //= 3
+        if figures.executed:
+            facts["timeline"] = timeline(figures.executions(slices))
 
 
-def _page(trace: Trace, title: str | None, slices: int) -> str:
-    facts = json.dumps(page_facts(trace, slices), separators=(",", ":"), allow_nan=False)
-    packed = base64.b64encode(zlib.compress(facts.encode("utf-8"), 9)).decode("ascii")
+def _page(figures: Figures, facts: Mapping[str, Any], title: str | None) -> str:
+    trace, time = figures.trace, figures.time if figures.followed else None
+    written = json.dumps(facts, separators=(",", ":"), allow_nan=False)
+    packed = base64.b64encode(zlib.compress(written.encode("utf-8"), 9)).decode("ascii")
     name = title or str(trace.meta.get("program") or f"a program on {trace.meta['machine']}")
     parts = {
         "title": html.escape(name),
-        "summary": html.escape(summary_text(trace)),
+        "summary": html.escape(summary_of(trace, figures.summary, time)),
         "style": _asset("page.css"),
         "script": "".join(_asset(f"{name}.js") for name in _SCRIPTS),
         "facts": packed,

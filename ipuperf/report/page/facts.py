@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 _META = ("machine", "clock_hz", "num_ipus", "replicas", "tiles_per_ipu")
 
 
-def page_facts(trace: Trace, most: int) -> dict[str, Any]:
-    """All facts of a page. The time line shows at most ``most`` executions and transfers from the start."""
-    figures = Figures(trace)
+def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[str, Any]:
+    """All facts of a page. The time line shows at most ``most`` executions and transfers from the start.
+
+    ``figures`` are those of the trace, if there are any yet.
+    """
+    figures = figures or Figures(trace)
     tables, summary = figures.tables, figures.summary
     return {
         "meta": _meta(trace.meta),

@@ -60,7 +60,7 @@ _NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True)
-class _Rates:
+class Rates:
     """Amounts that grow over time: ``rates[n]`` is the growth per cycle between ``edges[n]`` and ``edges[n + 1]``."""
 
     edges: np.ndarray
@@ -91,6 +91,11 @@ class _Rates:
     def _between(self, begin: np.ndarray, end: np.ndarray, of_cuts: np.ndarray) -> np.ndarray:
         return self._until(end) - self._until(begin) + self.cuts.added(begin, end, of_cuts)
 
+    def until(self, time: np.ndarray) -> np.ndarray:
+        """The growth up to times in cycles of the run."""
+        short, trips = self.cuts.located(time)
+        return self._until(short) + trips.T @ self._of_cuts
+
     def between(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """The growth between two times, in the trips that were left out too."""
         return self._between(begin, end, self._of_cuts)
@@ -119,9 +124,9 @@ class IpuLine:
         return self.edges[np.flatnonzero(change == 1)], self.edges[np.flatnonzero(change == -1)]
 
     @cached_property
-    def _cycles(self) -> _Rates:
+    def _cycles(self) -> Rates:
         """The cycles of each of :data:`ACTIVITIES` over time."""
-        return _Rates(self.edges, np.eye(len(ACTIVITIES), dtype=np.int64)[self.activity], self.cuts)
+        return Rates(self.edges, np.eye(len(ACTIVITIES), dtype=np.int64)[self.activity], self.cuts)
 
     def doing(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Cycles of each of :data:`ACTIVITIES` between two times."""
@@ -453,7 +458,7 @@ def _inherited(blames: Blames, owners: np.ndarray, followed: Followed) -> np.nda
     return _of_blamed(blames, len(OWNERS), lambda place: _owner_rates(blames, place, owners, followed).between)
 
 
-def _owner_rates(blames: Blames, place: int, owners: np.ndarray, followed: Followed) -> _Rates:
+def _owner_rates(blames: Blames, place: int, owners: np.ndarray, followed: Followed) -> Rates:
     """The cycles of each owner over time, of the waits of one IPU."""
     line = followed.lines[place]
     rows = np.flatnonzero(blames.line == place)
@@ -463,7 +468,7 @@ def _owner_rates(blames: Blames, place: int, owners: np.ndarray, followed: Follo
     rates = np.zeros((len(edges) - 1, len(OWNERS)))
     # A part of a wait has the owners of the whole wait, in the same proportion.
     rates[1::2] = owners[rows] / np.maximum(blames.length[rows], 1)[:, None]
-    return _Rates(edges, rates, followed.cuts)
+    return Rates(edges, rates, followed.cuts)
 
 
 def _whole(fractions: np.ndarray, total: np.ndarray) -> np.ndarray:

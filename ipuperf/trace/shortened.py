@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ipuperf.trace.folded import FoldedInstances, ranges
+from ipuperf.trace.folded import FoldedInstances, FoldedTable, Repeating, ranges
 
 if TYPE_CHECKING:
     from ipuperf.trace.tables import TraceTables
@@ -67,6 +67,25 @@ class Cuts:
         for place, (begin, end, _) in enumerate(self.places):
             lengths[place] = end - begin + self.added(np.array([begin]), np.array([end]), lengths)[0]
         return lengths
+
+    def elapsed(self, time: np.ndarray) -> np.ndarray:
+        """Cycles of the run up to times of the shortened trace, where each moment of a cut counts as often as it
+        occurs."""
+        edges = np.unique([edge for cut in self.places for edge in (cut.begin, cut.end)]).astype(np.int64)
+        cycles: np.ndarray = time.astype(np.int64)
+        for begin, end in zip(edges[:-1], edges[1:], strict=True):
+            cycles = cycles + np.clip(time - begin, 0, end - begin) * (self.times(np.array([begin]))[0] - 1)
+        return cycles
+
+    def located(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles of the run as times of the shortened trace, and the whole trips of each cut (rows) before them."""
+        trips = np.zeros((len(self.places), len(time)), dtype=np.int64)
+        # In order of time, and a cut before those inside it: what lies before a cut is shortened already.
+        for place in sorted(range(len(self.places)), key=lambda n: (self.places[n].begin, -n)):
+            cut, period = self.places[place], int(self.periods[place])
+            trips[place] = np.clip((time - cut.begin) // period, 0, cut.times - 1)
+            time = time - trips[place] * period
+        return time, trips
 
     def true(self, time: np.ndarray) -> np.ndarray:
         """Times of the shortened trace as cycles of the run, in the first trip of the cuts around them."""
@@ -155,7 +174,7 @@ def shortened(trace: TraceTables) -> Shortened:
     arrays |= {"start": short_start, "dur": short_end - short_start, "count": loops.count, "period": loops.period}
     # Only instances in which an IPU waits for the end of a loop are shorter.
     shorter = np.flatnonzero(arrays["dur"] != alone.arrays["dur"])
-    tables = {}
+    tables: dict[str, Any] = {}
     if len(shorter):
         shifted = _ShorterSteps(trace, loops, shorter, start, around)
         arrays["segment"] = arrays["segment"].copy()
@@ -167,9 +186,22 @@ def shortened(trace: TraceTables) -> Shortened:
     runs = trace.columns("runs")
     run_start, run_end = (loops.short(time, nothing) for time in (runs["start"], runs["start"] + runs["dur"]))
     tables["runs"] = {**runs, "start": run_start, "dur": run_end - run_start}
+    tables |= {name: table for name in ("transfers", "host_events") if (table := _shorter(trace.folded(name), loops))}
     short = trace.replaced({**tables, "instances": FoldedInstances(arrays)})
     places = sorted(loops.cuts(short_start, around), key=lambda cut: cut.end - cut.begin)
     return Shortened(short, Cuts(tuple(places)), twins)
+
+
+def _shorter(table: FoldedTable | None, loops: _ShortLoops) -> Repeating | None:
+    """A folded table with fewer trips; None for a table that is not repeated by the same loops."""
+    if not isinstance(table, Repeating) or len(table.arrays["count"]) != loops.loops:
+        return None
+    around = loops.around(table.arrays["repeat"])
+    start, end = (
+        loops.short(time, around) for time in (table.arrays["start"], table.arrays["start"] + table.arrays["dur"])
+    )
+    arrays = {**table.arrays, "start": start, "dur": end - start, "count": loops.count, "period": loops.period}
+    return type(table)(arrays, table.words)
 
 
 def _of_each_class(folded: FoldedInstances) -> tuple[FoldedInstances, dict[Ipu, tuple[Ipu, ...]]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.trace import fold
+from ipuperf.trace.folded import Repeating
 from ipuperf.trace.loops import product
 from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES
 from ipuperf.trace.tables import fullest_tile, tile_totals
@@ -21,23 +22,26 @@ LARGEST_VARIABLES = 5
 
 def link_totals(trace: TraceTables) -> list[dict[str, Any]]:
     """Transfers, bytes and busy cycles (time with at least one transfer) of each link, in table order."""
-    links, transfers = trace.columns("links"), trace.columns("transfers")
     begin, end = span_of_transfers(trace)
+    cuts, trace = trace.short.cuts, trace.short.trace
+    links, transfers = trace.columns("links"), trace.columns("transfers")
+    times = cuts.times(transfers["start"])
     result = []
     order = np.lexsort((transfers["start"], transfers["link_id"]))
     # Sorted by link, the transfers of a link are one stretch, which bisection finds.
     ids = transfers["link_id"][order]
     for row, link_id in enumerate(links["link_id"]):
         rows = order[np.searchsorted(ids, link_id, "left") : np.searchsorted(ids, link_id, "right")]
-        busy = union_length(transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows])
-        moved = int(transfers["bytes"][rows].sum())
+        start, end_of_row = (cuts.elapsed(transfers["start"][rows] + later) for later in (0, transfers["dur"][rows]))
+        busy = union_length(start, end_of_row)
+        moved = int((transfers["bytes"][rows] * times[rows]).sum())
         # The use of a link is related to the span of the whole trace, idle time included.
         peak = float(links["bandwidth_bytes_per_s"][row]) * trace.seconds(end - begin)
         result.append(
             {
                 "name": links["name"][row],
                 "kind": links["kind"][row],
-                "transfers": len(rows),
+                "transfers": int(times[rows].sum()),
                 "bytes": moved,
                 "busy_cycles": busy,
                 "utilisation": moved / peak if peak > 0 else 0.0,
@@ -49,10 +53,15 @@ def link_totals(trace: TraceTables) -> list[dict[str, Any]]:
 def span_of_transfers(trace: TraceTables) -> Window:
     """The span of the trace, extended if a transfer begins before it or ends after it."""
     begin, end = fold.span(trace)
-    transfers = trace.columns("transfers")
-    if len(transfers["start"]) == 0:
+    folded = trace.folded("transfers")
+    if isinstance(folded, Repeating):
+        start, ends = folded.arrays["start"], folded.ends
+    else:
+        start = trace.columns("transfers")["start"]
+        ends = start + trace.columns("transfers")["dur"]
+    if len(start) == 0:
         return begin, end
-    first_start, last_end = int(transfers["start"].min()), int((transfers["start"] + transfers["dur"]).max())
+    first_start, last_end = int(start.min()), int(ends.max())
     # Without runs and instances the span is empty and says nothing.
     return (first_start, last_end) if begin == end else (min(begin, first_start), max(end, last_end))
 

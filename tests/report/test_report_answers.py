@@ -192,7 +192,7 @@ CALLS = """
 [comparison._signed(s) for s in (0.0, 1e-6, -1e-6)]
 comparison._same_op(["a", "a.1", "b.2", "a.1.3", "a.x"])
 [text._owned(o, t) for o, t in (({}, 0), ({"host": 3, "sync": 5, "ddr": 0}, 10))]
-[why._through(p) for p in ([3], [3, 3], [3, 1, 1, 3], [1, 2])]
+[why._through(*p) for p in (([3], 0), ([3], 0), ([1, 3], 2), ([1, 2], 1))]
 [protobuf.varint(n).hex() for n in (0, 1, 127, 128, 255, 300, 16383, 16384, 2 ** 63, 2 ** 64 - 1, -1, -2 ** 63)]
 protobuf.varint(2 ** 64)
 protobuf.varint(-2 ** 63 - 1)

@@ -13,7 +13,7 @@ from ipuperf.report.page.legend import legend
 from ipuperf.report.page.link_facts import link_facts
 from ipuperf.report.page.memory_facts import liveness, tile_memory, variables_of
 from ipuperf.report.page.op_facts import op_facts
-from ipuperf.report.page.run_facts import POINTS, UNTOLD, long_run_facts, run_facts
+from ipuperf.report.page.run_facts import UNTOLD, long_run_facts, run_facts
 from ipuperf.report.page.time_facts import timeline
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[
         "liveness": liveness(tables, figures.live, figures.live_window),
         "variables": variables_of(tables),
         "modules": lists(figures.modules),
-        "links": link_facts(tables, summary["links"], figures.link_use, summary["total_cycles"]),
-        "host": lists(tables["host_events"]),
+        "links": link_facts(figures.trace.short, summary["links"], figures.link_use, summary["total_cycles"]),
+        "host": lists(figures.beginning(most).columns("host_events")),
     }
 
 
@@ -67,7 +67,7 @@ def _executed(figures: Figures, most: int) -> dict[str, Any]:
     if not figures.executed:
         return {"time": None, "untold": "", "timeline": None, "operations": None}
     if figures.followed:
-        time = run_facts(figures.time, figures.path_stretches(POINTS), figures.path_cycles)
+        time = run_facts(figures.time, figures.path, figures.path_cycles)
     else:
         time = long_run_facts(*figures.pace, figures.breakdown)
     return {

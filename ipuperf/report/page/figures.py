@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.report.breakdown import breakdown_cycles, critical_ipu, run_instances
-from ipuperf.report.critical_path import CriticalPath, PathStretches, critical_path, path_cycles, path_stretches
+from ipuperf.report.breakdown import breakdown_cycles, pace, run_instances
+from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
 from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.marks import arrows
 from ipuperf.report.page.encoding import Tables
 from ipuperf.report.page.time_facts import Executions, page_window
 from ipuperf.report.step_time import StepTime, followable, step_time
 from ipuperf.report.text import verdicts
-from ipuperf.trace import TABLES, fitting_window
+from ipuperf.trace import TABLES, fitting_window, span
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _FOLLOWED = 400_000
 """The number of slices up to which live bytes are followed over time. Longer traces show a window from the start."""
+
+_MADE = 3_000_000
+"""The number of executions and transfers up to which all are made, to show the first ones."""
+_OVER_TIME = ("instances", "transfers", "host_events")
+"""The tables that grow with the run."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +38,8 @@ class Figures:
 
     @cached_property
     def tables(self) -> Tables:
-        """The trace's tables by name."""
-        return {name: self.trace.columns(name) for name in TABLES}
+        """The trace's tables by name, except for those that grow with the run."""
+        return {name: self.trace.columns(name) for name in TABLES if name not in _OVER_TIME}
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -49,7 +54,7 @@ class Figures:
     @cached_property
     def executed(self) -> bool:
         """Whether anything was executed."""
-        return self.tables["instances"]["instance"].size > 0
+        return self.trace.rows("instances") > 0
 
     @cached_property
     def followed(self) -> bool:
@@ -66,10 +71,6 @@ class Figures:
         """The critical path of the last run."""
         return critical_path(self.trace, known_waits=self.time.waits)
 
-    def path_stretches(self, most: int) -> PathStretches:
-        """The pieces of the critical path by place, the first ``most`` of them."""
-        return path_stretches(self.path, most)
-
     @property
     def path_cycles(self) -> pd.DataFrame:
         """The cycles of the critical path by IPU, kind and op."""
@@ -83,7 +84,7 @@ class Figures:
     @property
     def pace(self) -> tuple[int, int]:
         """The (replica, ipu) that sets the pace of the last run."""
-        return critical_ipu(self.trace, run_instances(self.trace)[1])
+        return pace(self.trace)
 
     @property
     def operations(self) -> pd.DataFrame:
@@ -103,16 +104,32 @@ class Figures:
     @property
     def live(self) -> dict[tuple[int, int], Series]:
         """Live bytes of each (replica, ipu) over time."""
-        return live_memory(self.trace, self.live_window)
+        window = self.live_window
+        return live_memory(self.trace if window is None else self.trace.within(window), window)
 
     @property
     def link_use(self) -> dict[str, Series]:
-        """The percentage of each link's bandwidth in use over time."""
-        return link_use(self.trace)
+        """The percentage of each link's bandwidth in use, in time of the shortened trace."""
+        return link_use(self.trace.short.trace)
+
+    def beginning(self, most: int) -> Trace:
+        """The trace, or a part from its begin in which more than ``most`` executions and transfers begin."""
+        rows = self.trace.rows("instances") + self.trace.rows("transfers")
+        if rows <= max(most, _MADE):
+            return self.trace
+        begin, end = span(self.trace)
+        length = (end - begin) * most // rows + 1
+        while True:
+            part = self.trace.within((begin, begin + length))
+            begun = sum(int((part.columns(name)["start"] >= begin).sum()) for name in ("instances", "transfers"))
+            if begun > most or begin + length >= end:
+                return part
+            length *= 2
 
     def executions(self, most: int) -> Executions:
         """What the time line shows of at most ``most`` executions and transfers."""
-        window = page_window(self.tables, most)
+        trace = self.beginning(most)
+        tables = {name: trace.columns(name) for name in ("instances", "transfers", "steps", "ops", "loops", "links")}
+        window = page_window(tables, most)
         begin, _ = run_instances(self.trace)[0] if window is None else window
-        copies = arrows(self.trace, window)
-        return Executions(window, begin, self.tables, self.trace.template, self.trace.step_ops, copies)
+        return Executions(window, begin, tables, trace.template, trace.step_ops, arrows(trace, window))

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.report.page.encoding import Columns, Tables, groups, stretches
+from ipuperf.report.page.encoding import Columns, groups, stretches
+from ipuperf.report.waiting import Rates
+from ipuperf.trace import Cuts
 
 if TYPE_CHECKING:
     from ipuperf.report.live import Series
+    from ipuperf.trace import Shortened
 
 _SHOWN = 64
 """The largest number of listed links, the busiest ones."""
@@ -18,23 +21,25 @@ _COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
 
 
 def link_facts(
-    tables: Tables, totals: Iterable[dict[str, Any]], use: Mapping[str, Series], total_cycles: int
+    short: Shortened, totals: Iterable[dict[str, Any]], use: Mapping[str, Series], total_cycles: int
 ) -> dict[str, Any]:
-    """The totals of each used link, its use over time, and the collectives.
+    """The totals of each used link, its use over time, and the collectives, of a shortened trace.
 
-    ``totals`` are the links of a summary, ``use`` the percentage of the bandwidth in use over time by link.
+    ``totals`` are the links of a summary, ``use`` the percentage of the bandwidth in use over time by link, in cycles
+    of the shortened trace.
     """
+    links, transfers, ops = (short.trace.columns(name) for name in ("links", "transfers", "ops"))
     used = sorted((link for link in totals if link["bytes"]), key=lambda link: -link["utilisation"])[:_SHOWN]
-    shared = _sharing(tables["links"], tables["transfers"])
+    shared = _sharing(links, transfers, short.cuts)
     for link in used:
         link["bytes"], link["utilisation"] = int(link["bytes"]), float(link["utilisation"])
         link["most"], link["shared"] = shared.get(link["name"], (0, 0))
         if link["name"] in use:
-            link["use"] = _binned(*use[link["name"]], total_cycles)
-    return {"used": used, "collectives": _collectives(tables["transfers"], tables["ops"])}
+            link["use"] = _binned(*use[link["name"]], total_cycles, cuts=short.cuts)
+    return {"used": used, "collectives": _collectives(transfers, ops, short.cuts)}
 
 
-def _sharing(links: Columns, transfers: Columns) -> dict[str, tuple[int, int]]:
+def _sharing(links: Columns, transfers: Columns, cuts: Cuts) -> dict[str, tuple[int, int]]:
     """The largest number of simultaneous transfers of each link, and its cycles with more than one."""
     names = dict(zip(links["link_id"].tolist(), links["name"], strict=True))
     timed = np.flatnonzero(transfers["dur"] > 0)
@@ -46,28 +51,29 @@ def _sharing(links: Columns, transfers: Columns) -> dict[str, tuple[int, int]]:
         sequence = np.lexsort((change, time))  # transfers that end in a cycle come before those that begin in it
         at_once = np.cumsum(change[sequence])
         # Nothing is under way behind the last end, so its length is 0.
-        length = np.diff(time[sequence], append=time[sequence[-1]])
-        sharing[str(names[link])] = (int(at_once.max()), int(length[at_once > 1].sum()))
+        length = np.diff(cuts.elapsed(time[sequence]), append=0)
+        sharing[str(names[link])] = (int(at_once.max()), int(length[:-1][at_once[:-1] > 1].sum()))
     return sharing
 
 
-def _collectives(transfers: Columns, ops: Columns) -> list[dict[str, Any]]:
+def _collectives(transfers: Columns, ops: Columns, cuts: Cuts) -> list[dict[str, Any]]:
     """A row for each collective, the one with the most bytes first, with its rounds and cycles."""
     chosen = np.flatnonzero(np.isin(transfers["kind"], _COLLECTIVES))
     names = dict(zip(ops["op_id"].tolist(), ops["name"], strict=True))
     collectives: list[dict[str, Any]] = []
     for op_id, part in groups(transfers["op_id"][chosen]):
         rows = chosen[part]
-        rounds = _rounds(transfers["start"][rows], transfers["dur"][rows])
+        begin, end = np.array(_rounds(transfers["start"][rows], transfers["dur"][rows]), dtype=np.int64).T
+        times = cuts.times(transfers["start"][rows])
         collectives.append(
             {
                 "op": str(names.get(op_id, "")),
                 "kind": str(transfers["kind"][rows[0]]),
-                "transfers": len(rows),
+                "transfers": int(times.sum()),
                 # Sends of one round begin together.
-                "rounds": len(np.unique(transfers["start"][rows])),
-                "bytes": int(transfers["bytes"][rows].sum()),
-                "cycles": sum(end - start for start, end in rounds),
+                "rounds": int(cuts.times(np.unique(transfers["start"][rows])).sum()),
+                "bytes": int((transfers["bytes"][rows] * times).sum()),
+                "cycles": int((cuts.elapsed(end) - cuts.elapsed(begin)).sum()),
             }
         )
     return sorted(collectives, key=lambda row: -row["bytes"])[:200]
@@ -80,12 +86,13 @@ def _rounds(start: np.ndarray, dur: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
-def _binned(time: np.ndarray, value: np.ndarray, total: int, bins: int = 400) -> list[float]:
+def _binned(time: np.ndarray, value: np.ndarray, total: int, bins: int = 400, cuts: Cuts | None = None) -> list[float]:
     """The mean of a step curve in equal stretches of the whole time."""
     # The mean is exact: the difference of the integral at both ends, over the length.
     edges = np.linspace(0, max(total, 1), bins + 1)
-    area = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(time))])
-    place = np.clip(np.searchsorted(time, edges, side="right") - 1, 0, len(time) - 1)
-    integral = np.where(edges < time[0], 0.0, area[place] + value[place] * (edges - time[place]))
+    # The curve is 0 before its first step. After its last one it stays as it is.
+    rates = np.append(0.0, value)[:, None]
+    curve = Rates(np.array([min(time[0] - 1, 0), *time, max(time[-1], total) + 1]), rates, cuts or Cuts())
+    integral = curve.until(edges)[:, 0]
     means: list[float] = np.round(np.diff(integral) / np.diff(edges), 2).tolist()
     return means

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.critical_path import path_stretches
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.step_time import TIME_PARTS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.report.critical_path import PathStretches
+    from ipuperf.report.critical_path import CriticalPath
     from ipuperf.report.step_time import StepTime
 
-POINTS = 20_000
+_POINTS = 20_000
 """The largest number of pieces of the critical path that are drawn."""
 _COSTS = 400
 """The largest number of rows of the table of the critical path, the costliest ones."""
@@ -36,8 +37,9 @@ UNTOLD = (
 """What the page says of a run that is too long for waits and paths."""
 
 
-def run_facts(time: StepTime, pieces: PathStretches, costs: pd.DataFrame) -> dict[str, Any]:
-    """The time of a run, with its critical path: ``pieces`` by place, and ``costs`` by IPU, kind and op."""
+def run_facts(time: StepTime, path: CriticalPath, costs: pd.DataFrame) -> dict[str, Any]:
+    """The time of a run, with its critical path, and its ``costs`` by IPU, kind and op."""
+    pieces = path_stretches(path, _POINTS)
     return {
         "ipu": time.ipu,
         "replica": time.replica,

@@ -10,6 +10,7 @@ one or more trips later. From there on its pieces are the same again.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -137,7 +138,9 @@ class _Walk:
         self._line = next((n for n, line in enumerate(lines) if (line.replica, line.ipu) == ipu), 0)
         edges = np.searchsorted(blames.line, np.arange(len(lines) + 1))
         waits_of = [slice(*edges[place : place + 2]) for place in range(len(lines))]
-        self._waits = [(blames.begin[w], blames.end[w], blames.blamed[w]) for w in waits_of]
+        # Lists, because single numbers of them are read.
+        columns = (blames.begin, blames.end, blames.blamed)
+        self._waits = [tuple(column[part].tolist() for column in columns) for part in waits_of]
         self._begin, self._time = self.followed.window
         self._cuts, self._periods = (
             self.followed.cuts.places,
@@ -163,13 +166,13 @@ class _Walk:
         """The begin of the next piece, whether it is a sync, and the line on which the path goes on before it."""
         begins, ends, blamed = self._waits[self._line] if self._waits else ((), (), ())
         # The last wait that begins before this time.
-        place = int(np.searchsorted(begins, self._time, side="left")) - 1
+        place = bisect_left(begins, self._time) - 1
         # Before its first wait the IPU has worked since the begin of the run.
         if place < 0:
             return self._begin, False, self._line
         if ends[place] < self._time:
-            return int(ends[place]), False, self._line
-        begin, other = int(begins[place]), int(blamed[place])
+            return ends[place], False, self._line
+        begin, other = begins[place], blamed[place]
         worked_until = self._last_work(other) if other >= 0 else begin
         # If the blamed IPU did nothing during the wait, the path stays here and goes on before the wait.
         return (worked_until, True, other) if worked_until > begin else (begin, True, self._line)
@@ -177,8 +180,8 @@ class _Walk:
     def _last_work(self, line: int) -> int:
         """The end of an IPU's latest work before the present time."""
         begins, ends, _ = self._waits[line]
-        place = int(np.searchsorted(begins, self._time, side="left")) - 1
-        return self._time if place < 0 or ends[place] < self._time else int(begins[place])
+        place = bisect_left(begins, self._time) - 1
+        return self._time if place < 0 or ends[place] < self._time else begins[place]
 
     def _enter(self) -> None:
         """Note the cuts that the path comes into, the outer ones first."""
@@ -288,7 +291,8 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
     rows: list[list[int]] = []
     for number in flat(path.parts):
         ipu, (place, begins) = path.pieces[number].ipu[1], stretches[number]
-        for at, dur in zip(place.tolist(), np.diff(begins).tolist(), strict=True):
+        ends = [*begins[1:], path.pieces[number].end]
+        for at, dur in zip(place, (end - begin for begin, end in zip(begins, ends, strict=True)), strict=True):
             if rows and rows[-1][:2] == [ipu, at]:
                 rows[-1][3] += dur
             else:
@@ -296,7 +300,7 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
         if len(rows) > most:
             break
     keys = [
-        Runs((piece.ipu[1], int(place[0])), (piece.ipu[1], int(place[-1])), len(place))
+        Runs((piece.ipu[1], place[0]), (piece.ipu[1], place[-1]), len(place))
         for piece, (place, _) in zip(path.pieces, stretches, strict=True)
     ]
     table = pd.DataFrame(np.array(rows[:most], dtype=np.int64).reshape(-1, 4), columns=["ipu", "place", "start", "dur"])
@@ -304,19 +308,19 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
     return PathStretches(table, runs(path.parts, keys).count if path.parts else 0)
 
 
-def _places(line: IpuLine, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _places(line: IpuLine, places: np.ndarray) -> tuple[list[int], list[int]]:
     """The places of a line in order of time, and where each begins."""
     place = places[line.step]
     changes = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
-    return place[changes], line.edges[changes]
+    return place[changes].tolist(), line.edges[changes].tolist()
 
 
-def _stretches(piece: Piece, place: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The places of a piece in order of time, and the edges around them."""
+def _stretches(piece: Piece, place: list[int], begins: list[int]) -> tuple[list[int], list[int]]:
+    """The places of a piece in order of time, and where each begins."""
     if piece.sync:
-        return np.array([len(PATH_PLACES) - 1]), np.array([piece.start, piece.end])
-    low, high = begins.searchsorted(piece.start, side="right") - 1, begins.searchsorted(piece.end)
-    return place[low:high], np.array([piece.start, *begins[low + 1 : high].tolist(), piece.end])
+        return [len(PATH_PLACES) - 1], [piece.start]
+    low, high = bisect_right(begins, piece.start) - 1, bisect_left(begins, piece.end)
+    return place[low:high], [piece.start, *begins[low + 1 : high]]
 
 
 @checked

@@ -39,21 +39,26 @@ def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, i
         bytes_of_program[ipu, program] = max(bytes_of_program.get((ipu, program), 0), count)
     if not bytes_of_program:
         return {}
-    names = trace.step_programs
+    # A program has many steps, so names are looked up once.
+    names: dict[str, int] = {}
+    program = np.array([names.setdefault(name, len(names)) for name in trace.step_programs.tolist()], dtype=np.int64)
     by_ipu = {
-        ipu: np.array([bytes_of_program.get((ipu, name), -1) for name in names], dtype=np.int64)
+        ipu: np.array([bytes_of_program.get((ipu, name), -1) for name in names], dtype=np.int64)[program]
         for ipu in np.unique(liveness["ipu"]).tolist()
     }
     pieces: dict[tuple[int, int], list[Series]] = {}
     for piece in slice_batches(trace, window):
-        replica, ipu = instances["replica"][piece.instance], instances["ipu"][piece.instance]
-        for key in np.unique(np.stack([replica, ipu], axis=1), axis=0).tolist():
-            if key[1] not in by_ipu:
+        replica, ipu = (instances[name][piece.instance].astype(np.int64) for name in ("replica", "ipu"))
+        key = replica << 32 | ipu
+        order = np.argsort(key, kind="stable")
+        begins = np.flatnonzero(np.append(True, np.diff(key[order]) != 0)[: len(key)])
+        for chosen in np.split(order, begins[1:]) if len(begins) else ():
+            of_ipu = int(replica[chosen[0]]), int(ipu[chosen[0]])
+            if of_ipu[1] not in by_ipu:
                 continue
-            chosen = (replica == key[0]) & (ipu == key[1])
-            value = by_ipu[key[1]][piece.step[chosen]]
+            value = by_ipu[of_ipu[1]][piece.step[chosen]]
             known = value >= 0
-            pieces.setdefault((key[0], key[1]), []).append((piece.start[chosen][known], value[known]))
+            pieces.setdefault(of_ipu, []).append((piece.start[chosen][known], value[known]))
     result = {}
     for (replica_id, ipu_id), parts in sorted(pieces.items()):
         time = np.concatenate([part[0] for part in parts])
@@ -72,11 +77,15 @@ def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
     """
     links, transfers = trace.columns("links"), trace.columns("transfers")
     result = {}
+    chosen = transfers["dur"] > 0
+    if window is not None:
+        chosen &= (transfers["start"] < window[1]) & (transfers["start"] + transfers["dur"] > window[0])
+    order = np.flatnonzero(chosen)
+    order = order[np.argsort(transfers["link_id"][order], kind="stable")]
+    ids = transfers["link_id"][order]
     for link_id, name, peak in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
-        rows = (transfers["link_id"] == link_id) & (transfers["dur"] > 0)
-        if window is not None:
-            rows &= (transfers["start"] < window[1]) & (transfers["start"] + transfers["dur"] > window[0])
-        if not rows.any() or peak <= 0:
+        rows = order[slice(*np.searchsorted(ids, [link_id, link_id + 1]))]
+        if not len(rows) or peak <= 0:
             continue
         start, dur = transfers["start"][rows], transfers["dur"][rows]
         rate = 100.0 * transfers["bytes"][rows] / trace.seconds(dur) / peak

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipuperf.report.waiting import OWNERS, Waits, waits
 from ipuperf.trace import Window, slice_count
+from ipuperf.trace.columns import lookup
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -44,21 +45,29 @@ def arrows(trace: Trace, window: Window | None) -> list[Arrow]:
     chosen = transfers["kind"] == "p2p"
     if window is not None:
         chosen = chosen & (transfers["start"] >= window[0]) & (transfers["start"] < window[1])
-    ends = dict(zip(links["link_id"].tolist(), zip(links["source"], links["destination"], strict=True), strict=True))
-    hops: dict[int, list[int]] = {}
-    for row in np.flatnonzero(chosen).tolist():
-        hops.setdefault(int(transfers["transfer"][row]), []).append(row)
-    copies = []
-    for rows in hops.values():
-        # The route of a transfer has a row for each link. Its target is the only end at which no other link begins.
-        route = [ends[int(transfers["link_id"][row])] for row in rows]
-        destinations = {destination for _, destination in route} - {source for source, _ in route}
-        target = _IPU.search(destinations.pop()) if len(destinations) == 1 else None
-        if target is not None:
-            start = int(transfers["start"][rows[0]])
-            end = max(int(transfers["start"][row] + transfers["dur"][row]) for row in rows)
-            copies.append(Arrow(int(transfers["ipu"][rows[0]]), int(target[1]), start, end))
-    return copies
+    rows = np.flatnonzero(chosen)
+    names = sorted({*links["source"].tolist(), *links["destination"].tolist()})
+    number = {name: place for place, name in enumerate(names)}
+    source, destination = (
+        lookup(transfers["link_id"][rows], links["link_id"], np.array([number[name] for name in links[end]]), -1)
+        for end in ("source", "destination")
+    )
+    # The route of a transfer has a row for each link. Its target is the only end at which no other link begins.
+    _, first, copy = np.unique(transfers["transfer"][rows], return_index=True, return_inverse=True)
+    key = copy.reshape(-1) * (len(names) + 1)
+    copies, targets = np.divmod(np.setdiff1d(key + destination, key + source), len(names) + 1)
+    single = np.flatnonzero(np.bincount(copies, minlength=len(first))[copies] == 1)
+    ipu_of = np.array([int(ipu[1]) if (ipu := _IPU.search(name)) else -1 for name in names] + [-1])
+    ends = np.full(len(first), np.iinfo(np.int64).min)
+    np.maximum.at(ends, copy.reshape(-1), (transfers["start"] + transfers["dur"])[rows])
+    single = single[ipu_of[targets[single]] >= 0]
+    copies = copies[single]
+    # Copies stay in the order in which they stand in the table.
+    order = np.argsort(first[copies], kind="stable")
+    copies, target = copies[order], ipu_of[targets[single]][order]
+    start = rows[first[copies]]
+    columns = (transfers["ipu"][start], target, transfers["start"][start], ends[copies])
+    return [Arrow(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def loop_marks(trace: Trace, rows: np.ndarray) -> Iterator[LoopMark]:

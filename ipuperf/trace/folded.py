@@ -186,12 +186,6 @@ class Repeating(FoldedTable):
         # Index -1 finds the last row of the chains, which stands for no loop.
         return self.loops.inner[repeat, 0] if self.loops.depth else np.ones(len(repeat), dtype=np.int64)
 
-    @property
-    def ends(self) -> np.ndarray:
-        """The end of the last occurrence of each row."""
-        last_trip = self.loops.rest[self.arrays["repeat"], 0] if self.loops.depth else 0
-        return np.asarray(self.arrays["start"] + last_trip + self.arrays["dur"])
-
     def repeats(self) -> list[SteadyLoop]:
         """The loops around rows: where they begin, how often they run, how long a trip is and when they end."""
         depth = (self.loops.chain[:-1] >= 0).sum(axis=1) - 1
@@ -207,6 +201,12 @@ class Repeating(FoldedTable):
     def _unrolled(self, window: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Row, start, and trip of each loop around it, for all occurrences that touch the window."""
         return unrolled(self.loops, self.arrays["start"], self.arrays["dur"], self.arrays["repeat"], window)
+
+
+def last_ends(table: Repeating) -> np.ndarray:
+    """The end of the last occurrence of each row."""
+    last_trip = table.loops.rest[table.arrays["repeat"], 0] if table.loops.depth else 0
+    return np.asarray(table.arrays["start"] + last_trip + table.arrays["dur"])
 
 
 class FoldedInstances(Repeating):
@@ -248,6 +248,11 @@ class FoldedInstances(Repeating):
         _, first_members = np.unique(self.arrays["of"], return_index=True)
         names = [name for name, group in self.ARRAYS.items() if group == "members"]
         return FoldedInstances({**self.arrays, **{name: self.arrays[name][first_members] for name in names}})
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The end of the last occurrence of each row."""
+        return last_ends(self)
 
     def _columns(self, window: tuple[int, int] | None) -> Columns:
         row, start, trips = self._unrolled(window)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.trace import fold
-from ipuperf.trace.folded import Repeating
+from ipuperf.trace.folded import Repeating, last_ends
 from ipuperf.trace.loops import product
 from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES
 from ipuperf.trace.tables import fullest_tile, tile_totals
@@ -55,7 +55,7 @@ def span_of_transfers(trace: TraceTables) -> Window:
     begin, end = fold.span(trace)
     folded = trace.folded("transfers")
     if isinstance(folded, Repeating):
-        start, ends = folded.arrays["start"], folded.ends
+        start, ends = folded.arrays["start"], last_ends(folded)
     else:
         start = trace.columns("transfers")["start"]
         ends = start + trace.columns("transfers")["dur"]

@@ -203,7 +203,7 @@ def test_the_critical_path_covers_the_run_and_follows_the_blame(trace, synthetic
         assert table["dur"].sum() == trace.table("runs")["dur"][run]
         cycles = path_cycles(trace, path)
         assert cycles["cycles"].sum() == table["dur"].sum()
-        stretches = path_stretches(trace, path)
+        stretches = path_stretches(path).table
         assert (stretches["start"] + stretches["dur"]).tolist()[:-1] == stretches["start"].tolist()[1:]
         assert stretches["dur"].sum() == table["dur"].sum()
         place = {"link": "links", "sync_external": "sync", "idle": "sync"}

@@ -149,7 +149,7 @@ def drawn(trace: Trace) -> Any:
 
 def paths(trace: Trace) -> Any:
     path = report.critical_path(trace)
-    stretches = import_module("ipuperf.report.critical_path").path_stretches(trace, path)
+    stretches = import_module("ipuperf.report.critical_path").path_stretches(path).table
     return {"path": path, "cycles": report.path_cycles(trace, path), "stretches": stretches}
 
 
@@ -199,7 +199,7 @@ def test_parts_add_up_to_the_run(synthetic: ModuleType) -> None:
         assert path.start[0] == begin
         assert path.end[-1] == begin + total
         assert (path.start[1:] == path.end[:-1]).all()
-        stretches = import_module("ipuperf.report.critical_path").path_stretches(trace, path)
+        stretches = import_module("ipuperf.report.critical_path").path_stretches(path).table
         assert stretches["dur"].sum() == report.path_cycles(trace, path)["cycles"].sum() == total
         assert (stretches["start"][1:].to_numpy() == (stretches["start"] + stretches["dur"])[:-1].to_numpy()).all()
 

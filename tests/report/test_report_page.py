@@ -19,7 +19,7 @@ from ipuperf.report.critical_path import path_stretches
 from ipuperf.report.page.op_facts import bounds
 from ipuperf.trace import KINDS
 
-VIEWS = ("summary", "timeline", "liveness", "memory", "bsp", "operations", "links", "critical-path")
+VIEWS = ("summary", "timeline", "liveness", "memory", "bsp", "modules", "operations", "links", "critical-path")
 
 
 def facts_of(page: str) -> dict:
@@ -379,6 +379,21 @@ class TestBrowser:
         )
         assert names == sorted(names)
 
+    def test_modules_open_and_stand_alone_by_keyboard(self, shown, trace):
+        view(shown, "modules")
+        tree = trace.modules()
+        rows = "[...document.querySelectorAll('#modules-tree tbody tr')]"
+        cells = shown.run(f"{rows}.map(r => [r.dataset.module, r.cells[1].textContent])")
+        first_levels = tree[tree.level <= 1]
+        assert cells == [[row.module, f"{row.cycles:,}"] for row in first_levels.itertuples()]
+        blocks = shown.run("[...document.querySelectorAll('#modules-flame button')].map(b => b.dataset.module)")
+        assert set(blocks) == set(tree[tree.cycles > 0.001 * tree[tree.level == 0].cycles.sum()].module)
+        chosen = tree.module[0]
+        shown.run(f"document.querySelector('#modules-flame button[data-module=\"{chosen}\"]').focus()")
+        shown.press("Enter")
+        blocks = shown.run("[...document.querySelectorAll('#modules-flame button')].map(b => b.dataset.module)")
+        assert all(block == chosen or block.startswith(f"{chosen}.") for block in blocks)
+
     def test_bsp_shows_the_spread_of_phases(self, shown, trace):
         view(shown, "bsp")
         shown.run("document.getElementById('bsp-worst').click()")
@@ -390,7 +405,7 @@ class TestBrowser:
 
     def test_links_and_critical_path_open(self, shown, trace):
         view(shown, "links")
-        carried = shown.run("[...document.querySelectorAll('#view-6 table')][0].rows.length - 1")
+        carried = shown.run("[...document.querySelectorAll('#view-7 table')][0].rows.length - 1")
         used = trace.table("transfers")["link_id"].nunique()
         assert carried == used
         view(shown, "critical-path")

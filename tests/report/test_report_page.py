@@ -394,6 +394,26 @@ class TestBrowser:
         blocks = shown.run("[...document.querySelectorAll('#modules-flame button')].map(b => b.dataset.module)")
         assert all(block == chosen or block.startswith(f"{chosen}.") for block in blocks)
 
+    def test_tables_are_sorted_and_chosen_by_keyboard(self, shown):
+        view(shown, "operations")
+        shown.run("document.querySelector('#operations-group').value = ''")
+        shown.run("document.querySelector('#operations-group').dispatchEvent(new Event('change'))")
+        shown.run("document.querySelectorAll('#operations-table th')[3].focus()")
+        shown.press("Enter")
+        heads = "[...document.querySelectorAll('#operations-table th')].map(head => head.ariaSort)"
+        assert shown.run(heads)[3] == "descending"
+        shown.run("document.querySelector('#operations-table tbody tr').focus()")
+        shown.press("Enter")
+        chosen = shown.run("document.querySelector('#operations-table .chosen td').textContent")
+        assert data(shown, "operations-plan")["op"] == chosen
+
+    def test_no_view_is_wider_than_the_window(self, shown):
+        for width in (390, 1920, 1280):
+            shown.window.set_viewport_size({"width": width, "height": 800})
+            for name in VIEWS:
+                view(shown, name)
+                assert shown.run("document.body.scrollWidth") <= width, name
+
     def test_bsp_shows_the_spread_of_phases(self, shown, trace):
         view(shown, "bsp")
         shown.run("document.getElementById('bsp-worst').click()")

@@ -84,7 +84,19 @@ function context(canvas, height) {
   return { drawing, width };
 }
 
-/** A table that sorts by a click on a head. Columns: [title, of row, "n" for numbers, text of value].
+/** Attributes of an element that a click, Enter or the space bar chooses. @param {() => void} choose */
+const choosable = (choose) => ({
+  tabindex: 0,
+  onclick: choose,
+  onkeydown: (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    choose();
+  },
+});
+
+/** A table that sorts by a click on a head, or by keys. Columns: [title, of row, "n" for numbers, text of value].
  * @param {any[][]} columns @param {any[]} rows @param {(row: any, line: HTMLElement) => void} [onChoice] */
 function sortable(columns, rows, onChoice) {
   let sortColumn = -1;
@@ -102,21 +114,20 @@ function sortable(columns, rows, onChoice) {
           });
     body.replaceChildren(
       ...order.slice(0, 1000).map((row) => {
+        const choose = () => {
+          body
+            .querySelectorAll(".chosen")
+            .forEach((/** @type {Element} */ other) => other.classList.remove("chosen"));
+          tableRow.classList.add("chosen");
+          onChoice?.(row, tableRow);
+        };
         const tableRow = make(
           "tr",
-          {},
+          onChoice ? choosable(choose) : {},
           ...columns.map((column) =>
             make("td", { class: column[2] || "" }, String(column[3] ? column[3](column[1](row)) : column[1](row))),
           ),
         );
-        if (onChoice)
-          tableRow.addEventListener("click", () => {
-            body
-              .querySelectorAll(".chosen")
-              .forEach((/** @type {Element} */ other) => other.classList.remove("chosen"));
-            tableRow.classList.add("chosen");
-            onChoice(row, tableRow);
-          });
         return tableRow;
       }),
     );
@@ -127,11 +138,14 @@ function sortable(columns, rows, onChoice) {
         "th",
         {
           class: column[2] || "",
-          onclick: () => {
+          "aria-sort": "none",
+          ...choosable(() => {
             descending = sortColumn === columnIndex ? !descending : column[2] === "n";
             sortColumn = columnIndex;
+            for (const [place, cell] of Array.from(head.children).entries())
+              cell.setAttribute("aria-sort", place === sortColumn ? (descending ? "descending" : "ascending") : "none");
             fill();
-          },
+          }),
         },
         column[0],
       ),

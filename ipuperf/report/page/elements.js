@@ -9,6 +9,8 @@
  */
 
 /** @type {any} */ let facts;
+/** Kinds of steps in which an IPU waits for others. */
+const WAITING = new Set(["sync_external", "idle"]);
 let safeColours = false;
 
 /** @param {string} tag @param {Record<string, any>} [attributes] @param {(Node | string)[]} children @returns {any} */
@@ -35,6 +37,11 @@ function seconds(/** @type {number} */ cycles) {
     if (Math.abs(value) >= limit) return (value / limit).toPrecision(4) + " " + unit;
   return (value * 1e9).toPrecision(4) + " ns";
 }
+/** Whether axes of time show cycles or time of the clock. */
+let inCycles = true;
+const timeUnit = () => (inCycles ? "cycles" : "us");
+const timeText = (/** @type {number} */ cycles) =>
+  inCycles ? wholeNumber(cycles) : ((1e6 * cycles) / facts.meta.clock_hz).toLocaleString("en-US", { maximumFractionDigits: 2 });
 function bytes(/** @type {number} */ count) {
   for (const [limit, unit] of /** @type {[number, string][]} */ ([
     [1e12, "TB"],

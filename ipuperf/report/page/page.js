@@ -51,6 +51,11 @@ async function main() {
     safeColours = !safeColours;
     redraw();
   };
+  const switchUnits = () => {
+    inCycles = !inCycles;
+    redraw();
+  };
+  document.getElementById("units")?.addEventListener("click", switchUnits);
   document.getElementById("theme")?.addEventListener("click", switchTheme);
   document.getElementById("palette")?.addEventListener("click", switchPalette);
   window.addEventListener("resize", redraw);
@@ -64,6 +69,7 @@ async function main() {
     else if (VIEWS[number]) show(number);
     else if (event.key === "t") switchTheme();
     else if (event.key === "c") switchPalette();
+    else if (event.key === "u") switchUnits();
   });
   if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.dataset.theme = "dark";
   show(

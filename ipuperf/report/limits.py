@@ -51,8 +51,9 @@ def _cycles_at_peak(trace: Trace) -> float:
     """The cycles that the FLOP of all IPUs take at the peak of their types."""
     peaks, ops, costs = trace.meta["peak_flops_per_cycle"], trace.columns("ops"), trace.operations()
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
-    return sum(
+    at_peak = (
         int(flops) / peaks[types[op]]
         for op, flops in zip(costs["op"], costs["flops"], strict=True)
         if flops and types.get(op) in peaks
     )
+    return float(sum(at_peak))

@@ -36,7 +36,9 @@ async function main() {
     for (const [other, { at: section }] of sections) section.hidden = other !== number;
     Array.from(tabs.children).forEach((tab, place) => tab.setAttribute("aria-selected", String(place === number)));
     redraw();
-    history.replaceState(null, "", "#" + VIEWS[number][0].toLowerCase().replace(" ", "-"));
+    // A page in a frame of a notebook has no address.
+    if (location.protocol !== "about:")
+      history.replaceState(null, "", "#" + VIEWS[number][0].toLowerCase().replace(" ", "-"));
   }
   const redraw = () => sections.get(current)?.shown.draw?.();
   VIEWS.forEach(([name], number) =>

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.limits import limits
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.page.figures import Figures
 from ipuperf.report.page.legend import legend
@@ -45,6 +46,7 @@ def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[
         "memory": tile_memory(tables["tile_memory"]),
         "liveness": liveness(tables, figures.live, figures.live_window),
         "variables": variables_of(tables),
+        "limits": limits(trace, summary["links"]),
         "modules": lists(figures.modules),
         "links": link_facts(figures.trace.short, summary["links"], figures.link_use, summary["total_cycles"]),
         "host": lists(figures.beginning(most).columns("host_events")),

@@ -80,11 +80,11 @@ def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
     chosen = transfers["dur"] > 0
     if window is not None:
         chosen &= (transfers["start"] < window[1]) & (transfers["start"] + transfers["dur"] > window[0])
-    order = np.flatnonzero(chosen)
-    order = order[np.argsort(transfers["link_id"][order], kind="stable")]
-    ids = transfers["link_id"][order]
+    by_link = np.flatnonzero(chosen)
+    by_link = by_link[np.argsort(transfers["link_id"][by_link], kind="stable")]
+    ids = transfers["link_id"][by_link]
     for link_id, name, peak in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
-        rows = order[slice(*np.searchsorted(ids, [link_id, link_id + 1]))]
+        rows = by_link[slice(*np.searchsorted(ids, [link_id, link_id + 1]))]
         if not len(rows) or peak <= 0:
             continue
         start, dur = transfers["start"][rows], transfers["dur"][rows]

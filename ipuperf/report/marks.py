@@ -49,7 +49,7 @@ def arrows(trace: Trace, window: Window | None) -> list[Arrow]:
     names = sorted({*links["source"].tolist(), *links["destination"].tolist()})
     number = {name: place for place, name in enumerate(names)}
     source, destination = (
-        lookup(transfers["link_id"][rows], links["link_id"], np.array([number[name] for name in links[end]]), -1)
+        lookup(transfers["link_id"][rows], links["link_id"], np.array([number[n] for n in links[end]], np.int64), -1)
         for end in ("source", "destination")
     )
     # The route of a transfer has a row for each link. Its target is the only end at which no other link begins.

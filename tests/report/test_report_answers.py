@@ -131,7 +131,9 @@ EDGES: Mapping[str, Callable[[Trace, int, Path], Any]] = {
     "limit": lambda t, n, _: answer(lambda: tracks.check_limit(t, None, n)),
     "waits": lambda t, n, _: _patched(marks, "MOST_SLICES", n, lambda: len(marks.run_waits(t, None))),
     "whole trace": lambda t, n, _: _patched(excerpt, "MOST_SLICES", n, lambda: excerpt._followed(t, (0, 9)) is t),
-    "followable": lambda t, n, _: _patched(step_time, "MOST_SLICES", n, lambda: step_time.followable(t)),
+    "followable": lambda t, n, _: _patched(
+        step_time, "MOST_SLICES", n - slice_count(t) + slice_count(t.short.trace), lambda: step_time.followable(t)
+    ),
     "timeline": lambda t, n, _: _patched(timeline, "MOST_EXPANDED", n, lambda: report.timeline_figure(t)),
     "pipeline": lambda t, n, _: _patched(pipeline, "_MOST_SLICES", n, lambda: pipeline.shown_window(t, 40)),
     "chrome": lambda t, n, p: _patched(

@@ -22,6 +22,8 @@ BOUNDS = MappingProxyType(
         f"{STEP}memory of lower + simulate": 0.6,
         f"{STEP}accumulation 2,048": 1.04,
         f"{STEP}saving the trace": 1.0,
+        f"{STEP}why": 2.5,
+        f"{STEP}page": 16.0,
         f"{STEP}to_perfetto": 10.0,
         f"{STEP}to_perfetto, size": 0.6,
         f"{STEP}to_chrome_json": 4.5,
@@ -112,8 +114,22 @@ def whole_step(repeats: int) -> list[Row]:
         Row(f"{STEP}memory of lower + simulate", added, "budget", 300.0, "MB"),
         Row(f"{STEP}accumulation 2,048", more, "accumulation 512", usual),
         Row(f"{STEP}saving the trace", saving, "simulating it", usual),
+        *_told(traces[0], usual),
         *_exports(traces[0], additions),
         Row(f"{MOST}lower + simulate", whole, LOOP, additions),
+    ]
+
+
+def _told(trace: Any, simulating: float) -> list[Row]:
+    """What is said of a trace, against simulating it. Modules are imported before."""
+    import pandas as pd  # noqa: F401
+
+    from ipuperf.report import report_page, why_text
+
+    why = cpu_seconds(lambda: why_text(trace))
+    page = cpu_seconds(lambda: report_page(trace))
+    return [
+        Row(f"{STEP}{name}", seconds, "simulating it", simulating) for name, seconds in (("why", why), ("page", page))
     ]
 
 

@@ -89,7 +89,7 @@ class CriticalPath:
     @property
     def changes(self) -> int:
         """How often the path moves to another IPU."""
-        return runs(self.parts, [Runs(piece.ipu, piece.ipu, 1) for piece in self.pieces]).count - 1
+        return runs(self.parts, [Runs(piece.ipu, piece.ipu, 1) for piece in self.pieces]).number - 1
 
     def table(self) -> pd.DataFrame:
         """One row per piece: replica, ipu, start, dur (cycles), sync."""
@@ -305,7 +305,7 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
     ]
     table = pd.DataFrame(np.array(rows[:most], dtype=np.int64).reshape(-1, 4), columns=["ipu", "place", "start", "dur"])
     table["place"] = np.array(PATH_PLACES, dtype=object)[table["place"].to_numpy()]
-    return PathStretches(table, runs(path.parts, keys).count if path.parts else 0)
+    return PathStretches(table, runs(path.parts, keys).number if path.parts else 0)
 
 
 def _places(line: IpuLine, places: np.ndarray) -> tuple[list[int], list[int]]:

@@ -18,7 +18,7 @@ class Runs(NamedTuple):
 
     first: Hashable
     last: Hashable
-    count: int
+    number: int
 
 
 def flat(parts: Iterable[int | Repeat]) -> Iterator[int]:
@@ -52,15 +52,15 @@ def runs(parts: Iterable[int | Repeat], of: Sequence[Runs]) -> Runs:
     whole = None
     for part in parts:
         if isinstance(part, Repeat):
-            first, last, count = runs(part.parts, of)
-            each = Runs(first, last, part.times * count - (part.times - 1) * (first == last))
+            first, last, number = runs(part.parts, of)
+            each = Runs(first, last, part.times * number - (part.times - 1) * (first == last))
         else:
             each = of[part]
         # Where a stretch goes on, it is not counted again.
         whole = (
             each
             if whole is None
-            else Runs(whole.first, each.last, whole.count + each.count - (whole.last == each.first))
+            else Runs(whole.first, each.last, whole.number + each.number - (whole.last == each.first))
         )
     assert whole is not None, "an empty sequence"
     return whole

@@ -89,12 +89,14 @@ class Rates:
         return amounts
 
     def _between(self, begin: np.ndarray, end: np.ndarray, of_cuts: np.ndarray) -> np.ndarray:
-        return self._until(end) - self._until(begin) + self.cuts.added(begin, end, of_cuts)
+        growth: np.ndarray = self._until(end) - self._until(begin) + self.cuts.added(begin, end, of_cuts)
+        return growth
 
     def until(self, time: np.ndarray) -> np.ndarray:
         """The growth up to times in cycles of the run."""
         short, trips = self.cuts.located(time)
-        return self._until(short) + trips.T @ self._of_cuts
+        growth: np.ndarray = self._until(short) + trips.T @ self._of_cuts
+        return growth
 
     def between(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """The growth between two times, in the trips that were left out too."""

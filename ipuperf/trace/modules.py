@@ -75,12 +75,14 @@ def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
             of_path[line] = of_path.get(line, 0) + int(cycles)
     variables, ops = trace.columns("variables"), trace.columns("ops")
     on_tiles = variables["location"] == "tile"
-    paths = lookup(variables["op_id"][on_tiles], ops["op_id"], ops["module"], NO_OP_NAME)
-    names, row = np.unique(paths.astype(str), return_inverse=True)
-    size = np.zeros(len(names), dtype=np.int64)
+    # Ops are far fewer than variables, so that paths are looked up for sums.
+    ids, row = np.unique(variables["op_id"][on_tiles], return_inverse=True)
+    size = np.zeros(len(ids), dtype=np.int64)
     np.add.at(size, row.reshape(-1), variables["bytes"][on_tiles])
-    for path, count in zip(names.tolist(), size.tolist(), strict=True):
-        own.setdefault(path, {})["bytes"] = count
+    paths = lookup(ids, ops["op_id"], ops["module"], NO_OP_NAME)
+    for path, count in zip(paths.tolist(), size.tolist(), strict=True):
+        sums = own.setdefault(path, {})
+        sums["bytes"] = sums.get("bytes", 0) + count
     # Of lines with equal cycles the first by name, so that the order of rows does not matter.
     lines = {path: min(costs, key=lambda line: (-costs[line], line)) for path, costs in cycles_of_line.items()}
     return own, lines

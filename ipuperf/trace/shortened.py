@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ipuperf.trace.folded import FoldedInstances, FoldedTable, Repeating, ranges
 
 if TYPE_CHECKING:
     from ipuperf.trace.tables import TraceTables
+    from ipuperf.trace.trace import Trace
 
 LEAD = 8
 """The trips that stay before a cut, and after it. What is said of a trip may depend on that many trips beside it."""
@@ -111,7 +112,7 @@ class Cuts:
 class Shortened:
     """A shortened trace, its cuts, and the IPUs that each IPU of it stands for, itself included, in order."""
 
-    trace: TraceTables
+    trace: Trace
     cuts: Cuts
     twins: Mapping[Ipu, tuple[Ipu, ...]]
 
@@ -143,8 +144,9 @@ def instance_rows(trace: TraceTables) -> InstanceRows:
     folded = trace.folded("instances")
     if not isinstance(folded, FoldedInstances):
         table = trace.columns("instances")
-        columns = (table[name] for name in ("replica", "ipu", "segment", "start"))
-        return InstanceRows(*columns, table["start"] + table["dur"], np.ones(len(table["start"]), dtype=np.int64), {})
+        start, end = table["start"], table["start"] + table["dur"]
+        once = np.ones(len(start), dtype=np.int64)
+        return InstanceRows(table["replica"], table["ipu"], table["segment"], start, end, once, {})
     alone, twins = _of_each_class(folded)
     # Every process has one member here, or each of its members is followed.
     order = np.argsort(alone.arrays["of"], kind="stable")
@@ -152,10 +154,14 @@ def instance_rows(trace: TraceTables) -> InstanceRows:
     process = alone.arrays["process"]
     row, member = ranges((np.cumsum(count) - count)[process], count[process])
     member = order[member]
-    names = (alone.arrays[name][row] for name in ("segment", "start"))
-    return InstanceRows(
-        alone.arrays["replica"][member], alone.arrays["ipu"][member], *names, alone.ends[row], alone.times[row], twins
+    arrays = alone.arrays
+    replica, ipu, segment, start = (
+        arrays["replica"][member],
+        arrays["ipu"][member],
+        arrays["segment"][row],
+        arrays["start"][row],
     )
+    return InstanceRows(replica, ipu, segment, start, alone.ends[row], alone.times[row], twins)
 
 
 def shortened(trace: TraceTables) -> Shortened:
@@ -164,7 +170,7 @@ def shortened(trace: TraceTables) -> Shortened:
     if not isinstance(folded, FoldedInstances):
         instances = trace.columns("instances")
         ipus = np.unique(np.stack([instances["replica"], instances["ipu"]]), axis=1).T.tolist()
-        return Shortened(trace, Cuts(), {(replica, ipu): ((replica, ipu),) for replica, ipu in ipus})
+        return Shortened(cast("Trace", trace), Cuts(), {(replica, ipu): ((replica, ipu),) for replica, ipu in ipus})
     alone, twins = _of_each_class(folded)
     loops = _ShortLoops(alone)
     arrays, steps = dict(alone.arrays), trace.columns("steps")
@@ -189,7 +195,7 @@ def shortened(trace: TraceTables) -> Shortened:
     tables |= {name: table for name in ("transfers", "host_events") if (table := _shorter(trace.folded(name), loops))}
     short = trace.replaced({**tables, "instances": FoldedInstances(arrays)})
     places = sorted(loops.cuts(short_start, around), key=lambda cut: cut.end - cut.begin)
-    return Shortened(short, Cuts(tuple(places)), twins)
+    return Shortened(cast("Trace", short), Cuts(tuple(places)), twins)
 
 
 def _shorter(table: FoldedTable | None, loops: _ShortLoops) -> Repeating | None:
@@ -258,7 +264,7 @@ class _ShortLoops:
 
     def short(self, time: np.ndarray, around: np.ndarray) -> np.ndarray:
         """Times in the first trip of the loops around them, in the shortened trace."""
-        result = time.copy()
+        result: np.ndarray = time.copy()
         for loop in range(self.loops):
             outer = self.parent[loop]
             beside = ~around[:, loop] & (around[:, outer] if outer >= 0 else True)

@@ -103,9 +103,9 @@ class Figures:
 
     @property
     def live(self) -> dict[tuple[int, int], Series]:
-        """Live bytes of each (replica, ipu) over time."""
-        window = self.live_window
-        return live_memory(self.trace if window is None else self.trace.within(window), window)
+        """Live bytes of each (replica, ipu) over time, of one replica of each class."""
+        window, trace = self.live_window, self.trace.of_each_class()
+        return live_memory(trace if window is None else trace.within(window), window)
 
     @property
     def link_use(self) -> dict[str, Series]:

@@ -22,7 +22,7 @@ import numpy as np
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, pace
 from ipuperf.report.repeated import Repeat, Runs, add_times, backwards, flat, runs
-from ipuperf.report.waiting import Followed, Waits, nearest_twin, waits
+from ipuperf.report.waiting import Followed, Waits, waits
 from ipuperf.trace import MOST_SLICES, TraceError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class _Walk:
                 self._add(start, sync)
             self._time = start
             if line != self._line:
-                self.ipu, self._line = nearest_twin(self.followed.twins[line], *self.ipu), line
+                self.ipu, self._line = self.followed.nearest(line, *self.ipu), line
             self._leave()
 
     def _step(self) -> tuple[int, bool, int]:

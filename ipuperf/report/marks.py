@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ipuperf.report.waiting import OWNERS, Waits, waits
+from ipuperf.report.waiting import OWNERS, waits
 from ipuperf.trace import Window, slice_count
 from ipuperf.trace.columns import lookup
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ipuperf.trace import Trace
 
 MOST_SLICES = 1_000_000
@@ -88,13 +90,13 @@ def loop_marks(trace: Trace, rows: np.ndarray) -> Iterator[LoopMark]:
             yield LoopMark(int(instances["start"][row]) + begin, count * period, count, period)
 
 
-def run_waits(trace: Trace, window: Window | None) -> list[Waits]:
+def run_waits(trace: Trace, window: Window | None) -> list[pd.DataFrame]:
     """The waits of each run that touches the window; none for a trace of more than :data:`MOST_SLICES` slices."""
     runs = trace.columns("runs")
     if slice_count(trace) > MOST_SLICES:
         return []
     return [
-        waits(trace, int(run))
+        waits(trace, int(run)).table()
         for run, start, dur in zip(runs["run"], runs["start"], runs["dur"], strict=True)
         if window is None or (start < window[1] and start + dur > window[0])
     ]

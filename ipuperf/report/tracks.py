@@ -5,19 +5,21 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf.report.instances import InstanceWork, instance_work
 from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.marks import Arrow, arrows, loop_marks, owner, run_waits
-from ipuperf.report.waiting import OWNERS, Waits
+from ipuperf.report.waiting import OWNERS
 from ipuperf.report.window import check_inside
 from ipuperf.trace import PHASES, Window, slice_count, slices
 from ipuperf.trace.columns import lookup
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ipuperf.trace import Trace
 
 Description = tuple[str, str, dict[str, int | float | str]]
@@ -165,29 +167,27 @@ def _touching(start: np.ndarray, dur: np.ndarray, window: Window | None) -> np.n
 
 
 def _waiting(
-    group: str, waits_of_runs: Sequence[Waits], replica: int, ipu: int, window: Window | None
+    group: str, waits_of_runs: Sequence[pd.DataFrame], replica: int, ipu: int, window: Window | None
 ) -> Iterator[SliceTrack]:
     """The waits of an IPU: a slice for each wait, named by its main owner."""
-    parts = []
-    for waits in waits_of_runs:
-        rows = np.flatnonzero((waits.replica == replica) & (waits.ipu == ipu))
-        rows = rows[_touching(waits.start[rows], waits.end[rows] - waits.start[rows], window)]
-        parts += [(waits, row) for row in rows.tolist()]
+    waits: list[dict[str, Any]] = []
+    for table in waits_of_runs:
+        rows = np.flatnonzero((table["replica"] == replica) & (table["ipu"] == ipu))
+        rows = rows[_touching(table["start"].to_numpy()[rows], table["dur"].to_numpy()[rows], window)]
+        waits += table.iloc[rows].to_dict("records")
 
     def describe(key: int) -> Description:
-        waits, row = parts[key]
-        cycles = waits.cycles[row]
-        args: dict[str, int | float | str] = {"cycles": int(waits.end[row] - waits.start[row])}
-        if waits.blamed[row] >= 0:
-            args["waits_for_ipu"] = int(waits.blamed[row])
-        if waits.blamed_op[row]:
-            args["waits_for_op"] = str(waits.blamed_op[row])
-        args |= {f"{name}_cycles": int(cycles[code]) for code, name in enumerate(OWNERS) if cycles[code]}
-        return f"waits: {owner(cycles)}", "waiting", args
+        wait = waits[key]
+        args: dict[str, int | float | str] = {"cycles": wait["dur"]}
+        if wait["blamed_ipu"] >= 0:
+            args["waits_for_ipu"] = wait["blamed_ipu"]
+        if wait["blamed_op"]:
+            args["waits_for_op"] = str(wait["blamed_op"])
+        args |= {f"{name}_cycles": wait[name] for name in OWNERS if wait[name]}
+        return f"waits: {owner(np.array([wait[name] for name in OWNERS]))}", "waiting", args
 
-    start = np.array([waits.start[row] for waits, row in parts], dtype=np.int64)
-    end = np.array([waits.end[row] for waits, row in parts], dtype=np.int64)
-    yield from _packed(group, "waiting", start, end - start, np.arange(len(parts)), describe)
+    start, dur = (np.array([wait[name] for wait in waits], dtype=np.int64) for name in ("start", "dur"))
+    yield from _packed(group, "waiting", start, dur, np.arange(len(waits)), describe)
 
 
 def _loops(group: str, trace: Trace, rows: np.ndarray, window: Window | None) -> Iterator[SliceTrack]:

@@ -189,17 +189,24 @@ class Followed:
         for (replica, ipu), place in sorted((twin, place) for place, twins in enumerate(self.twins) for twin in twins):
             rows = np.flatnonzero(line == place)
             # The index -1 means nobody. It picks the last entry.
-            nearest = np.array([*(nearest_twin(twins, replica, ipu)[1] for twins in self.twins), -1])
+            nearest = np.array([*(self.nearest(other, replica, ipu)[1] for other in range(len(self.lines))), -1])
             parts.append((rows, np.full(len(rows), replica), np.full(len(rows), ipu), nearest[blamed[rows]]))
         row, replicas, ipus, others = (
             np.concatenate([np.empty(0, dtype=np.int64), *part]) for part in zip(*parts, strict=True)
         )
         return row, replicas, ipus, others
 
+    @cached_property
+    def _of_replica(self) -> list[dict[int, Ipu]]:
+        """For each line, the IPU of each replica that does the same."""
+        return [{twin[0]: twin for twin in twins} for twins in self.twins]
 
-def nearest_twin(twins: Sequence[Ipu], replica: int, ipu: int) -> Ipu:
-    """The first of these IPUs that ``ipu`` waits for: one of its replica, or else the nearest."""
-    return min(twins, key=lambda twin: (twin[0] != replica, abs(twin[1] - ipu), twin[1]))
+    def nearest(self, line: int, replica: int, ipu: int) -> Ipu:
+        """The IPU of a line that ``ipu`` waits for: that of its replica, or else the nearest."""
+        of_replica = self._of_replica[line]
+        if replica in of_replica:
+            return of_replica[replica]
+        return min(self.twins[line], key=lambda twin: (abs(twin[1] - ipu), twin[1]))
 
 
 @dataclass(frozen=True)
@@ -285,7 +292,7 @@ def waits(trace: Trace, run: int | None = None) -> Waits:
     # The index -1 means nobody, or no step. It picks the last entry of these arrays.
     nearest = np.full((len(lines) + 1, len(lines) + 1), -1)
     for place, line in enumerate(lines):
-        nearest[place, :-1] = [nearest_twin(twins, line.replica, line.ipu)[1] for twins in followed.twins]
+        nearest[place, :-1] = [followed.nearest(other, line.replica, line.ipu)[1] for other in range(len(lines))]
     start = cuts.true(blames.begin)
     return Waits(
         replica=np.array([line.replica for line in lines], dtype=np.int64)[blames.line],
@@ -385,7 +392,7 @@ def _ranks(followed: Followed) -> np.ndarray:
     """For each line, the rank of every line among those to blame: its replica's come first, then the nearest."""
     ranks = np.zeros((len(followed.lines), len(followed.lines)), dtype=np.int64)
     for place, line in enumerate(followed.lines):
-        nearest = [nearest_twin(twins, line.replica, line.ipu) for twins in followed.twins]
+        nearest = [followed.nearest(other, line.replica, line.ipu) for other in range(len(followed.lines))]
         order = sorted(
             range(len(nearest)),
             key=lambda other: (nearest[other][0] != line.replica, abs(nearest[other][1] - line.ipu), nearest[other][1]),

@@ -1,7 +1,7 @@
 """Compare several runs: their figures in one table, how alike the runs are, and the cause of the largest change.
 
-The last run of each trace is compared. Figures have names that do not depend on identifiers (op, module, phase, part of time,
-category), so that different programs can be compared. A figure that a run does not have counts as 0.
+The last run of each trace is compared. Figures have names that do not depend on identifiers (op, module, phase, part of
+time, category), so that different programs can be compared. A figure that a run does not have counts as 0.
 
 Ops are compared by their names without the number at the end, because that number changes as soon as a program has one
 more op. If several ops have one name, the second is "NAME (2)" in each run. So if one of them is new, the ops after it

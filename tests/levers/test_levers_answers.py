@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import digest
@@ -22,7 +23,7 @@ from ipuperf.levers.layers import divided, layers_of, obstacle
 from ipuperf.levers.remote import _by_ipu, _held
 from ipuperf.levers.rerun import RerunError
 from ipuperf.levers.sharding import Differences, shard, shardable
-from ipuperf.levers.trial import Lever
+from ipuperf.levers.trial import Change, Lever
 from ipuperf.pipelines import BuildRequest, HostIo
 from ipuperf.popxl import ops
 from ipuperf.simulation import SimulationError
@@ -313,10 +314,10 @@ def test_the_best_that_fits_and_what_is_refused(installed_front_ends: Callable) 
     with installed_front_ends():
         run = run_of("batches", installed_front_ends)
     limit = int(run.trace.meta["bytes_per_tile"])
-    now = Trial("as it is", run.trace)
+    now = Trial(Change("as it is"), run.trace)
     spare = limit - now.fullest
-    fits, not_quite = (replace(now, what=f"{more}", more_bytes=more) for more in (spare, spare + 1))
-    faster = replace(now, what="twice the samples", work=2 * now.work)
+    fits, not_quite = (Trial(Change(f"{more}", more_bytes=more), run.trace) for more in (spare, spare + 1))
+    faster = Trial(Change("twice the samples", frozenset({"a subject"}), Fraction(2)), run.trace)
     found = measure(run, [Scripted(fits, not_quite, faster), Scripted(fits, IrError("no"), faster)])
     assert [trial.what for trial in found.trials] == ["twice the samples", f"{spare}"]
     assert [told(one) for one in found.untried] == [

@@ -23,6 +23,7 @@ from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, S
 from ipuperf.levers.layers import ModuleLayer, _layers, _module
 from ipuperf.levers.loops import HostLoop, _micro_batches, _updates, host_loops, repeated, with_trips
 from ipuperf.levers.remote import _by_ipu, _held, _transfers, without
+from ipuperf.levers.trial import Change
 from ipuperf.runtime.executable import HostOptions, LoweringOptions
 from ipuperf.trace import Trace
 
@@ -70,7 +71,7 @@ def tried(lever: Any, replicas: int = 1, ipus: int = 1, streams: Any = (), **opt
     with mock.patch.object(Executable, "trace", property(lambda self: made.append(self) or traced())):
         lowering = LoweringOptions(options.pop("sync_pattern", "single_pipeline"))
         executable = Executable(host=HostOptions(**options), lowering=lowering)
-        run = SimpleNamespace(executable=executable, device_program=program)
+        run = SimpleNamespace(executable=executable, device_program=program, option=lambda *call: ())
         found = list(lever.tries(run))
     changes = [dict(set(_values(one).items()) - set(_values(executable).items())) for one in made]
     return [f"{getattr(one, 'why', '')}{one.what}" for one in found] + [str(change) for change in changes]
@@ -244,9 +245,10 @@ def results(gains: list[float], traded: tuple[int, ...] = (), whys: int = 0) -> 
     for number, gain in enumerate(gains):
         work = Fraction(int(faster.columns("runs")["dur"][-1])) / (cycles - Fraction(gain) * cycles)
         more = 7 * number
-        trials.append(Trial(f"change {number}", faster, work, more_bytes=more, trades_memory=number in traded))
+        change = Change(f"change {number}", work=work, more_bytes=more, trades_memory=number in traded)
+        trials.append(Trial(change, faster))
     untried = tuple(Untried(f"lever {number}", "why not") for number in range(whys))
-    return trace, LeverResults(cycles, Trial("", trace).fullest, tuple(trials), untried)
+    return trace, LeverResults(cycles, Trial(Change(""), trace).fullest, tuple(trials), untried)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ from ipuperf.lowering import Repeat, Sequence
 from ipuperf.lowering.steps import ControlStep
 
 from .rerun import Rerun
-from .trial import Lever, Trial, Untried
+from .trial import Change, Lever, Trial, Untried, simulated
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram, Step
-    from ipuperf.trace import Trace
 
 FACTOR = 2
 """The factor by which micro-batches or device iterations are multiplied."""
@@ -124,13 +123,6 @@ def repeated(program: DeviceProgram, times: int) -> DeviceProgram:
     return replace(program, ipus=trees)
 
 
-def _simulated(run: Rerun, program: DeviceProgram) -> Trace:
-    executable = run.executable.on(run.executable.machine)
-    # `cached_property` looks into the instance first, so this program is simulated instead of a lowered one.
-    vars(executable)["device_program"] = program
-    return executable.trace
-
-
 class MoreMicroBatches(Lever):
     """Twice as many micro-batches in a weight update."""
 
@@ -155,9 +147,17 @@ class MoreMicroBatches(Lever):
             return
         # All additional micro-batches go into the loop. Those outside, in ramps, stay as many as they are.
         trips = loop.trips + (FACTOR - 1) * count // loop.per_trip[stream]
-        trace = _simulated(run, with_trips(program, loop.name, trips))
-        advice = f"raise gradient accumulation from {count} to {FACTOR * count}"
-        yield Trial(advice, trace, Fraction(FACTOR))
+        yield simulated(
+            run,
+            Change(
+                f"raise gradient accumulation from {count} to {FACTOR * count}",
+                frozenset({"micro-batches", "iterations"}),
+                Fraction(FACTOR),
+                training=f"the global batch becomes {FACTOR} times as large",
+                diff=run.option("Training.gradientAccumulation", str(FACTOR * count)),
+                of_program=lambda program: with_trips(program, loop.name, trips),
+            ),
+        )
 
 
 def _micro_batches(program: DeviceProgram, loops: list[HostLoop]) -> tuple[str, int]:
@@ -181,19 +181,33 @@ class CallLength(Lever):
     change = "device iterations"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        program = run.device_program
-        trains = any(_updates(program, tree) for tree in program.ipus)
-        loops = [loop for loop in host_loops(program) if loop.updates == trains]
-        units = "weight updates" if trains else "batches"
-        if loops:
-            loop = loops[0]
-            count = max(loop.around.values())
-            per_trip = max(loop.per_trip.values())
-            if per_trip and (trains or count % per_trip == 0):
-                trips = FACTOR * loop.trips if trains else loop.trips + (FACTOR - 1) * count // per_trip
-                old_count, new_count = (loop.trips, trips) if trains else (count, FACTOR * count)
-                advice = f"do {new_count} {units} in a call instead of {old_count} (device iterations)"
-                yield Trial(advice, _simulated(run, with_trips(program, loop.name, trips)), Fraction(FACTOR))
-                return
-        advice = f"do {CALLS} calls in one: a loop on the device, {CALLS} {units} in a call"
-        yield Trial(advice, _simulated(run, repeated(program, CALLS)), Fraction(CALLS))
+        advice, _, work, iterations = _longer_call(run.device_program)
+        yield simulated(
+            run,
+            Change(
+                advice,
+                frozenset({"iterations"}),
+                work,
+                diff=run.option("deviceIterations", str(iterations)),
+                # Another change may have made other loops, so they are looked for in the program at hand.
+                of_program=lambda program: _longer_call(program)[1],
+            ),
+        )
+
+
+def _longer_call(program: DeviceProgram) -> tuple[str, DeviceProgram, Fraction, int]:
+    """The advice, the program with longer calls, how many times as much it does, and its device iterations."""
+    trains = any(_updates(program, tree) for tree in program.ipus)
+    loops = [loop for loop in host_loops(program) if loop.updates == trains]
+    units = "weight updates" if trains else "batches"
+    if loops:
+        loop = loops[0]
+        count = max(loop.around.values())
+        per_trip = max(loop.per_trip.values())
+        if per_trip and (trains or count % per_trip == 0):
+            trips = FACTOR * loop.trips if trains else loop.trips + (FACTOR - 1) * count // per_trip
+            old_count, new_count = (loop.trips, trips) if trains else (count, FACTOR * count)
+            advice = f"do {new_count} {units} in a call instead of {old_count} (device iterations)"
+            return advice, with_trips(program, loop.name, trips), Fraction(FACTOR), new_count
+    advice = f"do {CALLS} calls in one: a loop on the device, {CALLS} {units} in a call"
+    return advice, repeated(program, CALLS), Fraction(CALLS), CALLS

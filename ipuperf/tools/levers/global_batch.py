@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ipuperf.frontends.poptorch.options.strategies import BlockPlace, Resolver
 
 IN_PROGRAM = "the program itself gives the sizes of its batches"
-_FACTORS = (Fraction(2), Fraction(4), Fraction(1, 2))
-"""The sizes of micro-batches that are tried, as multiples of the present one."""
+_FACTORS = ((Fraction(2), Fraction(4)), (Fraction(1, 2),))
+"""The sizes of micro-batches that are tried, as multiples of the present one. A refusal ends its row."""
 
 
 def _count(model: ModelRequest) -> int:
@@ -27,6 +27,10 @@ def _count(model: ModelRequest) -> int:
 
 def _call(model: ModelRequest) -> str:
     return "Training.gradientAccumulation" if model.training else "deviceIterations"
+
+
+def _subjects(model: ModelRequest) -> frozenset[str]:
+    return frozenset({"micro-batches"} if model.training else {"micro-batches", "iterations"})
 
 
 def _set_count(request: ModelRequest, count: int) -> None:
@@ -46,8 +50,12 @@ class MicroBatches(Lever):
         if model is None or model.module is None:
             yield self.untried(IN_PROGRAM)
             return
-        changes = [self._change(run, model, factor) for factor in _FACTORS if _count(model) % factor == 0]
-        yield from each_simulated(run, changes)
+        for factors in _FACTORS:
+            changes = [self._change(run, model, factor) for factor in factors if _count(model) % factor == 0]
+            for outcome in each_simulated(run, changes):
+                yield outcome
+                if isinstance(outcome, Untried):
+                    break
 
     def _change(self, run: Rerun, model: ModelRequest, factor: Fraction) -> Change:
         old, new = _count(model), int(_count(model) / factor)
@@ -56,7 +64,7 @@ class MicroBatches(Lever):
         batch_norms = any(type(module).__name__.startswith("BatchNorm") for module in model.module.modules())
         return Change(
             f"make micro-batches {size}, with {name} {new} instead of {old}",
-            frozenset({"micro-batches", "iterations"} if not model.training else {"micro-batches"}),
+            _subjects(model),
             training="batch norms see micro-batches of another size" if batch_norms and model.training else "",
             diff=(*run.option(_call(model), str(new)), *run.text.keyword("batch_size", factor, "DataLoader")),
             of_model=lambda request: _set_count(request, new),
@@ -96,7 +104,7 @@ class Replicas(Lever):
         return Change(
             f"have {replicas} replicas on {ipus // factor} IPU{'s' if ipus > factor else ''} each instead of "
             f"{model.options.replication_factor} on {ipus}, with {count} micro-batches each instead of {_count(model)}",
-            frozenset({"micro-batches", "stages", "replicas", "iterations"}),
+            _subjects(model) | {"stages", "replicas"},
             diff=(
                 *run.option("replicationFactor", str(replicas)),
                 *run.option(_call(model), str(count)),

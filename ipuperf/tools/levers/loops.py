@@ -151,7 +151,7 @@ class MoreMicroBatches(Lever):
             run,
             Change(
                 f"raise gradient accumulation from {count} to {FACTOR * count}",
-                frozenset({"micro-batches", "iterations"}),
+                frozenset({"micro-batches"}),
                 Fraction(FACTOR),
                 training=f"the global batch becomes {FACTOR} times as large",
                 diff=run.option("Training.gradientAccumulation", str(FACTOR * count)),

@@ -90,13 +90,15 @@ class KeptPart(Lever):
         yield from each_simulated(run, [self._change(run, path) for path in parts_of(model.module)])
 
     def _change(self, run: Rerun, path: str) -> Change:
+        assert run.model is not None
         part = expression(run.text.module, path)
+        layers = f"{part}.children()" if list(run.model.module.get_submodule(path).children()) else f"[{part}]"
         keep = "lambda layer, inputs, output: poptorch.recomputationCheckpoint(output)"
         return Change(
             f"keep the results of the layers of {path} instead of recomputing them",
             _SUBJECT,
             trades_memory=True,
-            diff=(f"+ for layer in {part}.children() or [{part}]: layer.register_forward_hook({keep})",),
+            diff=(f"+ for layer in {layers}: layer.register_forward_hook({keep})",),
             of_model=partial(_keep, path=path),
         )
 

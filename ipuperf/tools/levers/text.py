@@ -25,9 +25,10 @@ def levers_text(trace: Trace, results: LeverResults) -> str:
     same = [trial for trial in worth if not trial.change.training]
     free = [trial for trial in same if not trial.change.trades_memory]
     titles = {
-        "Two of them together:": results.pairs,
+        "Two together:": [pair for pair in results.pairs if not pair.change.training],
         "At the price of memory:": [trial for trial in same if trial.change.trades_memory],
         "These change the training:": [trial for trial in worth if trial.change.training],
+        "Two together, which change the training:": [pair for pair in results.pairs if pair.change.training],
     }
     others = "; ".join(trial.what for trial in results.trials if trial not in worth)
     lines = ["What would change it, each simulated, as time for the samples of this run:"]

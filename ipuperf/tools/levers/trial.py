@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -186,4 +187,6 @@ def each_simulated(run: Rerun, changes: Sequence[Change]) -> Iterator[Trial | Un
         try:
             yield simulated(run, change)
         except REFUSALS as error:
-            yield Untried(change.what, f"refused: {error}")
+            # The program's own error says enough, without its class and the name of the file.
+            reason = re.sub(r"^.* fails: [\w.]+: ", "", str(error))
+            yield Untried(change.what, f"refused: {reason}")

@@ -35,7 +35,12 @@ function adviceOf(advice) {
     ].filter((column) => column[0] !== "training" || trials[0].training);
     parts.push(make("p", { class: "note" }, title), sortable(columns, trials));
   }
-  if (parts.length === 1) parts.push(make("p", {}, "Nothing that was tried gains half a percent."));
+  if (!advice.same.length && !advice.training.length)
+    parts.push(make("p", {}, "Nothing that was tried gains half a percent."));
+  if (advice.untried.length) {
+    const reasons = advice.untried.map((/** @type {any} */ one) => make("li", {}, one.what + ": " + one.why));
+    parts.push(make("details", {}, make("summary", {}, "Not tried, or refused"), make("ul", {}, ...reasons)));
+  }
   return [make("div", { id: "advice" }, ...parts)];
 }
 const changeOfBytes = (/** @type {number} */ count) => (count > 0 ? "+" : "") + wholeNumber(count) + " B";
@@ -99,6 +104,7 @@ function summaryView(/** @type {HTMLElement} */ section) {
       ),
     );
   }
+  if (facts.advice) section.append(...adviceOf(facts.advice));
   if (time && time.path) {
     section.append(make("h2", {}, "Waiting of each IPU"));
     const owners = ["host", "bubble", "imbalance", "collective", "link", "ddr", "sync"];
@@ -113,7 +119,6 @@ function summaryView(/** @type {HTMLElement} */ section) {
       ),
     );
   }
-  if (facts.advice) section.append(...adviceOf(facts.advice));
   for (const [title, list] of [
     ["Warnings", facts.warnings],
     ["Assumptions", facts.assumptions],

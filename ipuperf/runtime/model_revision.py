@@ -22,14 +22,14 @@ class ModelRequest:
         options: a copy of the program's options (TensorFlow: its configuration).
         training: whether the model is compiled for training.
         module: the module of PyTorch; None for TensorFlow.
-        half_inputs: whether the host makes floating-point inputs float16.
+        inputs: what the host makes of each tensor of a call, one function after the other.
     """
 
     front_end: str
     options: Any
     training: bool
     module: Any = None
-    half_inputs: bool = False
+    inputs: tuple[Callable[[Any], Any], ...] = ()
 
 
 ModelRevision: TypeAlias = Callable[[ModelRequest], None]

@@ -10,6 +10,7 @@ from levercases import PIPELINE, Case, cycles_of
 from ipuperf.levers import Trial, Untried
 from ipuperf.levers.global_batch import MicroBatches, Replicas
 from ipuperf.levers.host import PrefetchDepth, SyncPatterns
+from ipuperf.levers.loops import CallLength, MoreMicroBatches
 from ipuperf.levers.measure import _outcomes, measure
 from ipuperf.levers.precision import HalfModel, HalfPart
 from ipuperf.levers.proportion import MemoryProportion
@@ -37,7 +38,7 @@ torch.manual_seed(0)
 
 class Data(torch.utils.data.Dataset):
     def __len__(self):
-        return 64
+        return 256
 
     def __getitem__(self, index):
         return torch.full((4, 16, 16), float(index)), index % 10
@@ -81,6 +82,8 @@ def by_hand(text: str, diff: tuple[str, ...]) -> str:
     lines = text.splitlines()
     at = next(place for place, line in enumerate(lines) if re.search(r"\b(training|inference)Model\(", line))
     changed = "\n".join([*lines[:at], *added, *lines[at:]]) + "\n"
+    (times,) = {int(found) for found in re.findall(r"pass (\d+) times", "\n".join(diff))} or {1}
+    changed = changed.replace("count = 16", f"count = {16 * times}")
     if any("inputs as x.half()" in line for line in diff):
         changed = changed.replace("torch.randn(count, 784)", "torch.randn(count, 784).half()")
         changed = changed.replace("trained(x, labels)", "trained(x.half(), labels)")
@@ -96,7 +99,7 @@ def outcomes(case: Case, text: str, lever: Lever) -> list[Trial | Untried]:
 @pytest.mark.parametrize(
     "lever",
     [HalfModel(), HalfPart(), Recomputation(), KeptPart(), MicroBatches(), Replicas(), MemoryProportion(),
-     PrefetchDepth(), SyncPatterns()],
+     MoreMicroBatches(), CallLength(), PrefetchDepth(), SyncPatterns()],
     ids=lambda lever: type(lever).__name__,
 )  # fmt: skip
 def test_a_change_takes_what_the_program_with_its_lines_takes(text: str, lever: Lever, case: Case) -> None:
@@ -109,10 +112,10 @@ def test_a_change_takes_what_the_program_with_its_lines_takes(text: str, lever: 
 @pytest.mark.heavy
 def test_pairs_take_what_the_program_with_both_changes_takes(case: Case) -> None:
     run = case.rerun(case.run(PIPELINE))
-    results = measure(run, [Recomputation(), HalfModel(), Replicas()])
-    assert results.pairs
+    results = measure(run, [Recomputation(), HalfModel(), Replicas(), CallLength()])
+    assert len(results.pairs) > 3
     for pair in results.pairs:
-        assert pair.cycles == cycles_of(case.run(by_hand(PIPELINE, pair.change.diff)))
+        assert pair.cycles * pair.change.work == cycles_of(case.run(by_hand(PIPELINE, pair.change.diff)))
         assert pair.cycles < min(trial.cycles for trial in results.trials if trial.what in pair.what)
 
 

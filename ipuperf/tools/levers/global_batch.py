@@ -46,8 +46,8 @@ class MicroBatches(Lever):
     change = "micro-batches of another size at the same global batch"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        model = run.model
-        if model is None or model.module is None:
+        model = run.torch_model
+        if model is None:
             yield self.untried(IN_PROGRAM)
             return
         for factors in _FACTORS:
@@ -77,10 +77,10 @@ class Replicas(Lever):
     change = "replicas instead of stages"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        model, ipus = run.model, len(run.device_program.ipus)
+        model, ipus = run.torch_model, len(run.device_program.ipus)
         if ipus == 1:
             return
-        if model is None or model.module is None:
+        if model is None:
             yield self.untried("the program itself says which op runs on which IPU")
             return
         if "phased" in model.options.execution_strategy.name:

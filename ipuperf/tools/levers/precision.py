@@ -19,8 +19,8 @@ _TYPES = frozenset({"types"})
 
 def _float32(run: Rerun) -> bool:
     """Whether the model has parameters of float32."""
-    assert run.model is not None
-    return any(str(parameter.dtype) == "torch.float32" for parameter in run.model.module.parameters())
+    parameters = () if run.torch_model is None else run.torch_model.module.parameters()
+    return any(str(parameter.dtype) == "torch.float32" for parameter in parameters)
 
 
 class HalfModel(Lever):
@@ -29,7 +29,7 @@ class HalfModel(Lever):
     change = "float16 for the whole model"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        if run.model is None or run.model.module is None:
+        if run.torch_model is None:
             yield self.untried(IN_PROGRAM)
             return
         if not _float32(run):
@@ -62,7 +62,7 @@ class HalfModel(Lever):
 
 def _halve(request: ModelRequest) -> None:
     request.module.half()
-    request.half_inputs = True
+    request.inputs += (partial(_converted, method="half"),)
 
 
 def _halve_partials(request: ModelRequest) -> None:
@@ -77,9 +77,9 @@ class HalfPart(Lever):
     change = "float16 for a part of the model"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        if run.model is None or run.model.module is None or not _float32(run):
+        if run.torch_model is None or not _float32(run):
             return  # :class:`HalfModel` says why
-        yield from each_simulated(run, [self._change(run, path) for path in parts_of(run.model.module)])
+        yield from each_simulated(run, [self._change(run, path) for path in parts_of(run.torch_model.module)])
 
     def _change(self, run: Rerun, path: str) -> Change:
         part = expression(run.text.module, path)

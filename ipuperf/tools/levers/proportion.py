@@ -34,7 +34,7 @@ class MemoryProportion(Lever):
 
     def _change(self, run: Rerun, share: float, count: int) -> Change:
         what, touches = f"give products the available memory proportion {share}", frozenset({"proportion"})
-        if run.model is None or run.model.module is None:
+        if run.torch_model is None:
             # Each op has an argument of its own.
             what += f" ({count} ops)"
             return Change(what, touches, of_ir=partial(_set_shares, share=share))

@@ -84,15 +84,14 @@ class KeptPart(Lever):
     change = "recomputation without a part of the model"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        model = run.model
-        if model is None or model.module is None or not _trains(run) or not _recomputing(run):
+        model = run.torch_model
+        if model is None or not _trains(run) or not _recomputing(run):
             return  # :class:`Recomputation` says why
-        yield from each_simulated(run, [self._change(run, path) for path in parts_of(model.module)])
+        yield from each_simulated(run, [self._change(run, model, path) for path in parts_of(model.module)])
 
-    def _change(self, run: Rerun, path: str) -> Change:
-        assert run.model is not None
+    def _change(self, run: Rerun, model: ModelRequest, path: str) -> Change:
         part = expression(run.text.module, path)
-        layers = f"{part}.children()" if list(run.model.module.get_submodule(path).children()) else f"[{part}]"
+        layers = f"{part}.children()" if list(model.module.get_submodule(path).children()) else f"[{part}]"
         keep = "lambda layer, inputs, output: poptorch.recomputationCheckpoint(output)"
         return Change(
             f"keep the results of the layers of {path} instead of recomputing them",

@@ -78,8 +78,12 @@ class Rerun:
 
     def option(self, call: str, arguments: str) -> tuple[str, ...]:
         """The diff with which an option of PopTorch is set; empty for other programs."""
-        poptorch = self.model is not None and self.model.front_end == "poptorch"
-        return self.text.called(call, arguments) if poptorch else ()
+        return () if self.torch_model is None else self.text.called(call, arguments)
+
+    @property
+    def torch_model(self) -> ModelRequest | None:
+        """The model that the session runs, if it is one of PopTorch."""
+        return None if self.model is None or self.model.module is None else self.model
 
     @property
     def model(self) -> ModelRequest | None:

@@ -45,7 +45,7 @@ class Task:
         optimiser: the description of the optimiser (training).
         optimizer: the optimiser itself, where it is one of PopTorch's classes.
         grouped: what ``replicaGrouping`` was told, by the parameters' names in the module.
-        half_inputs: whether the host makes floating-point arguments float16 (a lever asks for that).
+        inputs: what the host makes of each tensor of a call (levers ask for that).
     """
 
     module: torch.nn.Module
@@ -55,7 +55,7 @@ class Task:
     optimiser: OptimiserSpec | None
     optimizer: optim.Optimizer | None
     grouped: dict[str, Any]
-    half_inputs: bool = False
+    inputs: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = ()
 
     @classmethod
     def of(
@@ -76,7 +76,7 @@ class Task:
             raise Error(f"model is a {type(module).__name__}, expected torch.nn.Module")
         check_not_compiled(module)
         request = revised_model(ModelRequest("poptorch", _options(options, training), training, module))
-        task = cls(module, request.options, training, module.training, None, None, {}, request.half_inputs)
+        task = cls(module, request.options, training, module.training, None, None, {}, request.inputs)
         if training:
             # PopTorch's default.
             task.take(torch.optim.SGD(module.parameters(), lr=0.01) if optimizer is None else optimizer)
@@ -182,8 +182,8 @@ class Program:
         """
         arguments = self._signature.bind(args, kwargs)
         structure, tensors, paths = flatten(arguments)
-        if self._task.half_inputs:
-            tensors = [tensor.half() if tensor.is_floating_point() else tensor for tensor in tensors]
+        for change in self._task.inputs:
+            tensors = [change(tensor) for tensor in tensors]
             arguments = rebuild(structure, tensors.__getitem__)
         _check_batch(self._task.options, tensors, paths)
         return arguments

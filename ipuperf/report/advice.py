@@ -1,7 +1,7 @@
 """What changes of the program gain, as ``ipuperf report RUN --why`` keeps it beside the trace.
 
-``levers.json`` holds ``cycles`` and ``fullest`` (bytes of the fullest tile) of the run as it is, and two lists. Each of
-``trials`` is a change that was simulated, in the order of advice: those that leave the training as it is first, the
+``levers.json`` holds ``cycles``, ``fullest`` (bytes of the fullest tile) and ``fits`` of the run as it is, and two
+lists. Each of ``trials`` is a change that was simulated, in the order of advice: those that leave the training as it is first, the
 largest gain first. It has
 
 - ``what``: the change in words; ``pair``: whether it is two changes together.
@@ -32,7 +32,7 @@ def read_advice(folder: Path, trace: Trace) -> dict[str, Any] | None:
     """The advice on the run of a trace; None if there is none, or only one on another run."""
     try:
         advice: dict[str, Any] = json.loads((folder / ADVICE).read_text(encoding="utf-8"))
-        whole = {"fullest", "untried"} <= set(advice) and all(set(trial) == _KEYS for trial in advice["trials"])
+        whole = {"fullest", "fits", "untried"} <= set(advice) and all(set(trial) == _KEYS for trial in advice["trials"])
         of_run = advice["cycles"] == int(trace.columns("runs")["dur"][-1])
     except (OSError, ValueError, LookupError, TypeError):
         return None

@@ -26,7 +26,7 @@ def advice(trace: Trace) -> dict[str, Any]:
     trials = [trial("do <b>8</b> calls in one", 0.25), trial("a small thing", 0.004), trial("half", 0.5, "float16")]
     untried = [{"what": "sharding", "why": "there is one replica"}]
     cycles = int(trace.columns("runs")["dur"][-1])
-    return {"cycles": cycles, "fullest": 100, "trials": trials, "untried": untried}
+    return {"cycles": cycles, "fullest": 100, "fits": True, "trials": trials, "untried": untried}
 
 
 def test_only_whole_advice_on_the_run_is_read(trace: Trace, advice: dict[str, Any], tmp_path: Path) -> None:
@@ -53,6 +53,8 @@ def test_the_page_has_what_gains_and_what_changes_the_training_apart(trace: Trac
     assert [one["what"] for one in facts["same"]] == ["do <b>8</b> calls in one"]
     assert [one["what"] for one in facts["training"]] == ["half"]
     assert facts_of(report_page(trace))["advice"] is None
+    unfit = facts_of(report_page(trace, advice={**advice, "fits": False}))["advice"]
+    assert [one["what"] for one in unfit["same"]] == ["do <b>8</b> calls in one", "a small thing"]
 
 
 def test_the_summary_shows_the_advice(trace: Trace, advice: dict[str, Any], tmp_path: Path) -> None:

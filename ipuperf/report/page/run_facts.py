@@ -71,7 +71,8 @@ def advice_facts(advice: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What changes gain: those that gain something, and those that change the training apart; None: not simulated."""
     if advice is None:
         return None
-    listed = [trial for trial in advice["trials"] if trial["gain"] >= _LEAST_GAIN]
+    # Where the run does not fit, each change with which it does is worth showing.
+    listed = [trial for trial in advice["trials"] if not advice["fits"] or trial["gain"] >= _LEAST_GAIN]
     return {
         "fullest": advice["fullest"],
         "same": [trial for trial in listed if not trial["training"]],

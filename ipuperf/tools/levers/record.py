@@ -22,6 +22,7 @@ def lever_values(trace: Trace, results: LeverResults) -> dict[str, Any]:
     return {
         "cycles": results.cycles,
         "fullest": results.fullest,
+        "fits": results.fits,
         "trials": [_values(trace, results, trial) for trial in trials],
         "untried": [{"what": untried.what, "why": untried.why} for untried in results.untried],
     }

@@ -31,7 +31,8 @@ def levers_text(trace: Trace, results: LeverResults) -> str:
         "Two together, which change the training:": [pair for pair in results.pairs if pair.change.training],
     }
     others = "; ".join(trial.what for trial in results.trials if trial not in worth)
-    lines = ["What would change it, each simulated, as time for the samples of this run:"]
+    lines = [] if results.fits else ["The program does not fit in memory. It does with each of the changes below."]
+    lines += ["What would change it, each simulated, as time for the samples of this run:"]
     lines += _lines(trace, results, free) or ["  nothing that was tried"]
     for title, trials in titles.items():
         lines += ["", title, *_lines(trace, results, trials)] if trials else []

@@ -68,4 +68,11 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
     return simulate(program, target, **{**executable.host_options, **options})
 
 
-__all__ = ["__version__", "install", "simulate_session"]
+def load_ipython_extension(shell: Any) -> None:
+    """Give IPython the magic ``%%ipuperf`` (``%load_ext ipuperf``); see :mod:`ipuperf.cli.magic`."""
+    from ipuperf.cli.magic import register
+
+    register(shell)
+
+
+__all__ = ["__version__", "install", "load_ipython_extension", "simulate_session"]

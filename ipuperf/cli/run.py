@@ -137,7 +137,7 @@ def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[
         return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True
 
 
-def _figures(executable: Executable) -> list[str]:
+def figures_of(executable: Executable) -> list[str]:
     """Return a line each for the time of a run, the throughput, what bounds it, and the fullest tile."""
     from ipuperf.report import duration, step_time
     from ipuperf.trace import TraceError
@@ -175,7 +175,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
     if not code:
         simulated = [executable for executable in settings.executables if executable.is_simulated]
         for executable in simulated[:_LISTED]:
-            for line in _figures(executable):
+            for line in figures_of(executable):
                 say(f"{executable.name}: {line}", "")
         if len(simulated) > _LISTED:
             say(f"... and {len(simulated) - _LISTED:,} more sessions", "")

@@ -47,6 +47,7 @@ from .pruning import prune
 from .recompute import Recomputation
 from .replicas import Grouping, ReplicaGrouping, grouping_of
 from .schedule import Precedence, changes, check_ambiguity, dependencies, roots, schedule
+from .sources import Sources, sources_of
 from .tensor import Constant, RemoteBuffer, Stream, Tensor, TensorSpec, Variable, describe
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "RemoteBuffer",
     "ReplicaGrouping",
     "ShapeError",
+    "Sources",
     "Stream",
     "Tensor",
     "TensorSpec",
@@ -118,4 +120,5 @@ __all__ = [
     "prune",
     "roots",
     "schedule",
+    "sources_of",
 ]

@@ -310,9 +310,10 @@ def _backward(forward: Graph, builder: GradientBuilder, grads: _Gradients, requi
 
 
 def _belong_to(forward: Op, gradient_ops: Sequence[Op]) -> None:
-    """Give gradient ops the scope and the line of their forward op, where reports show them."""
+    """Give gradient ops the scope, the module and the line of their forward op, where reports show them."""
     for op in gradient_ops:
         op.scope = op.scope or forward.scope
+        op.module = forward.module or op.module
         op.location = forward.location or op.location
 
 

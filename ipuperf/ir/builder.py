@@ -40,9 +40,11 @@ class Builder:
     Attributes:
         naming: name of outputs that nobody names.
         location: ``file:line`` that new ops come from. With None it is the line of the user's program that makes them.
+        module: path of the user's module that new ops belong to. With None the graph and the name scopes tell.
     """
 
     location: str | None = None
+    module: str | None = None
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -78,6 +80,8 @@ class Builder:
         if location is None:
             location = user_location()
         op = self.graph.create_at(op_class, self.taken(op_class, inputs), names, attributes, location)
+        if self.module is not None:
+            op.module = self.module
         self.made(op)
         return op
 
@@ -92,8 +96,8 @@ class Builder:
         names, own_operands = [tensor.name for tensor in op.outputs], self.taken(type(op), operands)
         copy = self.graph.create_at(type(op), own_operands, names, op.attributes, op.location, settled=True)
         self.made(copy)
-        # The context would give the copy tiles and scope of its own.
-        copy.tile_set, copy.scope = op.tile_set, op.scope
+        # The context would give the copy tiles, scope and module of its own.
+        copy.tile_set, copy.scope, copy.module = op.tile_set, op.scope, op.module
         return copy
 
     def named(self, name: str) -> AbstractContextManager[None]:

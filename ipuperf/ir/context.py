@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def module_path(*names: str) -> str:
+    """The names of modules and name scopes (``a/b`` for nested ones) as one path with dots; empty ones are left out."""
+    return ".".join([name for name in names if name]).replace("/", ".")
+
+
 class _Pushed(ContextDecorator, Generic[T]):
     """Keeps ``value`` on a stack of the context within a ``with`` block; ``entered`` is what ``with`` gives.
 
@@ -171,9 +176,11 @@ class BuildContext(threading.local):
         return _Detached(self, ipu, builder, phase)
 
     def place(self, op: Op) -> None:
-        """Stamp a new op with scope, phase, IPU, tile set, and add the ordering edges that the active mode asks for."""
+        """Stamp a new op with scope, module, phase, IPU, tile set, and add the edges that the active mode asks for."""
+        op.module = op.graph.module
         if scopes := self.scopes:
             op.scope = "/".join(scopes)
+            op.module = module_path(op.module, op.scope)
         class_phase = op.own_phase  # for I/O the class decides, for everything else the context
         op.phase = phases[-1] if class_phase != "io" and (phases := self.phases) else class_phase or op.graph.phase
         if ipus := self.ipus:

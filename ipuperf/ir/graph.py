@@ -66,6 +66,7 @@ class Graph:
     Attributes:
         name: unique name; the main graph's is empty. It does not change.
         phase: phase of its ops where nobody states one (:mod:`.phase`); None: any phase.
+        module: path of the user's module or function that it was made from; its ops' modules begin with it.
         scope: prefix of the ids of the graph's tensors: ``name/``, empty for the main graph.
         inputs, outputs: tensors in call order.
         ops: ops in creation order; the execution order comes from :func:`ipuperf.ir.schedule.schedule`.
@@ -80,6 +81,7 @@ class Graph:
         self.ir = ir
         self.name = name
         self.scope = f"{name}/" if name else ""
+        self.module = ""
         self.phase: Phase | None = CONTEXT.phases[-1] if CONTEXT.phases else None
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
@@ -283,6 +285,19 @@ def calling(graph: Graph) -> Sequence[Op]:
 def callees(graph: Graph) -> Sequence[Graph]:
     """:meth:`Graph.called_graphs`."""
     return tuple(dict.fromkeys([callee for op in calling(graph) for callee in op.called_graphs()]))
+
+
+def callees_first(main: Graph) -> list[Graph]:
+    """``main`` and all graphs that it calls, each once and behind the graphs it calls itself."""
+    ordered: dict[Graph, None] = {}
+    pending = [main]
+    # A stack instead of recursion: calls may be nested deeper than Python's stack allows.
+    while pending:
+        calls = [callee for callee in pending[-1].called_graphs() if callee not in ordered]
+        if not calls:
+            ordered[pending.pop()] = None
+        pending += calls
+    return list(ordered)
 
 
 @derived

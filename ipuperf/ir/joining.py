@@ -35,12 +35,8 @@ def join(op_class: type[OpT], ops: Sequence[Op], **attributes: Any) -> OpT:
     # Only now, so that a refused joining uses up no number.
     graph.ir.next_op_id += 1
     joined.outputs = outputs
-    joined.ipu, joined.tile_set, joined.scope, joined.phase = (
-        last_op.ipu,
-        last_op.tile_set,
-        last_op.scope,
-        last_op.phase,
-    )
+    for place in ("ipu", "tile_set", "scope", "module", "phase"):
+        setattr(joined, place, getattr(last_op, place))
     for op in ops:
         for tensor in op.inputs:
             tensor.consumers.remove(op)

@@ -43,6 +43,7 @@ class Op:
         attributes: the op's static parameters by name, settled; each is also a Python attribute with its type.
         ipu: IPU within the replica, or ``None`` when not stated (then IPU 0, or the operands' IPU).
         scope: name scope when it was created, for reports.
+        module: path of the user's module that it belongs to, such as ``blocks.3.fc``; ``""`` where none is known.
         location: ``file:line`` of the user's code that created it, or ``""``.
         phase: the phase that its maker stated (:mod:`.phase`); ``recompute`` marks a forward op that runs again among
             the ops of a backward pass. None when nobody stated one.
@@ -84,6 +85,7 @@ class Op:
         self.ipu: int | None = None
         self.tile_set = "compute"
         self.scope = ""
+        self.module = ""
         self.location = location
         self.phase: Phase | None = None
         # Settling looks at operands, so it comes after all other fields are set.

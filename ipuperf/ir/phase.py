@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .graph import calling
+from .graph import callees_first, calling
 from .schedule import changes, roots, schedule
 
 if TYPE_CHECKING:
@@ -56,16 +56,8 @@ def phases_of(graph: Graph) -> Mapping[Op, Phase]:
 def _followed(main: Graph) -> dict[Graph, _Followed]:
     """What is known of a graph and of the graphs it calls, callees first."""
     followed: dict[Graph, _Followed] = {}
-    pending = [main]
-    # A stack instead of recursion: calls may be nested deeper than Python's stack allows.
-    while pending:
-        graph = pending[-1]
-        calls = [callee for callee in graph.called_graphs() if callee not in followed]
-        if not calls or graph in followed:
-            pending.pop()
-            if graph not in followed:
-                followed[graph] = _follow(graph, followed)
-        pending += calls
+    for graph in callees_first(main):
+        followed[graph] = _follow(graph, followed)
     return followed
 
 

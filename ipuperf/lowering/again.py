@@ -36,7 +36,7 @@ _PROGRAMS = 2
 _NUMBERS = 16
 """Constants of up to so many whole numbers are compared by value, as they may be entries of remote buffers."""
 _OP_STATE = frozenset(
-    ["graph", "id", "inputs", "outputs", "attributes", "ipu", "tile_set", "scope", "location", "phase"]
+    ["graph", "id", "inputs", "outputs", "attributes", "ipu", "tile_set", "scope", "module", "location", "phase"]
 )
 _FACTORS = frozenset(["a", "b", "factor"])
 """Attributes of update ops (gradient accumulation divides by its count)."""
@@ -214,6 +214,7 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
         op.ipu,
         op.tile_set,
         op.scope,
+        op.module,
         op.location,
         op.phase,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ipuperf.ir import Graph, Ir, Op
+    from ipuperf.ir import Graph, Ir, Op, Sources
     from ipuperf.machine import Machine
 
     from .alike import OpCache
@@ -36,8 +36,9 @@ class Compilation:
         placement: IPUs of each replica (place).
         data_layouts: how variables, constants and streams lie (lay out data).
         phases: the purpose of each op, :mod:`ipuperf.ir.phase` (lower ops).
+        sources: the ops of the user's modules that ops and tensors belong to (lower ops).
         graphs: the lowered graphs, callers before callees (lower ops).
-        ops: the op table (lower ops).
+        ops, numbers: the op table, and the row of each op there (lower ops).
         plans: how products and convolutions are split, by op (lower ops).
         low_confidence: names of costs without a primary source; a dictionary keeps their order (lower ops).
         loaded: graphs whose code comes from Streaming Memory, with that code (load code).
@@ -59,8 +60,10 @@ class Compilation:
     placement: tuple[tuple[int, ...], ...] = field(init=False)
     data_layouts: DataLayouts = field(init=False)
     phases: Mapping[Op, str] = field(init=False)
+    sources: Sources = field(init=False)
     graphs: dict[Graph, LoweredGraph] = field(default_factory=dict)
     ops: list[OpInfo] = field(default_factory=list)
+    numbers: dict[Op, int] = field(default_factory=dict)
     plans: dict[int, tuple[ConvolutionPlan, ...]] = field(default_factory=dict)
     low_confidence: dict[str, None] = field(default_factory=dict)
     loaded: Mapping[Graph, CodeOf] = field(init=False)

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ipuperf.ir import Graph, Tensor, phases_of
+from ipuperf.ir import Graph, Tensor, phases_of, sources_of
 from ipuperf.ops.base import Op
 from ipuperf.ops.control import If
 from ipuperf.ops.work import CallGraph, ReadCondition
@@ -43,6 +43,7 @@ def lower_ops(program: Compilation) -> Compilation:
         IrError: an op has no cost model, or it is not certain which branch of a conditional takes longer.
     """
     program.phases = phases_of(program.ir.main_graph)
+    program.sources = sources_of(program.ir.main_graph)
     _GraphLowering(program).lower_graph(program.ir.main_graph, {})
     return program
 
@@ -146,9 +147,11 @@ class _GraphLowering:
         """Enter ``op`` into the op table and return its number there."""
         table, graph = self._program.ops, op.graph.name or "main"
         name = f"{graph}/{op.scope}/{op.label}" if op.scope else f"{graph}/{op.label}"
-        row = OpInfo(len(table), name, op.type, graph, self._program.phases[op], flops, op.location, _computed_type(op))
-        table.append(row)
-        return row.op_id
+        source, phase = self._program.sources.of(op), self._program.phases[op]
+        line, module = source.location or op.location, source.module or graph
+        self._program.numbers[op] = len(table)
+        table.append(OpInfo(len(table), name, op.type, graph, phase, flops, line, _computed_type(op), module))
+        return len(table) - 1
 
 
 def _computed_type(op: Op) -> str:

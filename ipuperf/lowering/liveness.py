@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ipuperf.ir import Graph, Tensor
+from ipuperf.ir import Graph, Op, Tensor
 from ipuperf.ops.transfers.code_load import RemoteCodeLoad
 
 from .layout import Layout
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 
 
 class StorageKind(NamedTuple):
-    """A kind of storage: its aligned ``bytes`` per tile and its ``category`` in the report."""
+    """A kind of storage: its ``category`` in the report, aligned ``bytes`` per tile, and the ``op`` that makes it."""
 
     name: str
     category: str
     dtype: str
     bytes: TileVector
+    op: Op | None
 
 
 @dataclass(eq=False, slots=True)
@@ -171,12 +172,20 @@ class LivenessWalk:
         self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
         self._tracks = self._new_tracks()
 
-    def walk(self, main: LoweredGraph, upload: str, variables: Mapping[Tensor, Layout]) -> Profile:
-        """Walk the whole program after the step ``upload``; ``variables`` live from that step to the end."""
+    def walk(
+        self, main: LoweredGraph, upload: str, variables: Mapping[Tensor, Layout], readers: Mapping[Tensor, Op]
+    ) -> Profile:
+        """Walk the whole program after the step ``upload``; ``variables`` live from that step to the end.
+
+        A variable belongs to the op in ``readers``.
+        """
         for track in self._tracks.values():
             track.names.append(upload)
             track.ops.append("")
-        storages = {tensor: self._storage(tensor, layout, "variable", 1) for tensor, layout in variables.items()}
+        storages = {
+            tensor: self._storage(tensor, layout, "variable", 1, readers.get(tensor))
+            for tensor, layout in variables.items()
+        }
         variable_storages = list(storages.values())
         self._walk(main, storages)
         for storage in variable_storages:
@@ -259,11 +268,13 @@ class LivenessWalk:
 
     # -- walking ---------------------------------------------------------------------------------------------------
 
-    def _kind(self, name: str, category: str, dtype: str, bytes_each: TileVector) -> int:
-        self.kinds.append(StorageKind(name, category, dtype, bytes_each))
+    def _kind(self, name: str, category: str, dtype: str, bytes_each: TileVector, op: Op | None) -> int:
+        self.kinds.append(StorageKind(name, category, dtype, bytes_each, op))
         return len(self.kinds) - 1
 
-    def _storage(self, tensor: Tensor, layout: Layout, category: str, first: int, ipu: int | None = None) -> Storage:
+    def _storage(
+        self, tensor: Tensor, layout: Layout, category: str, first: int, op: Op | None, ipu: int | None = None
+    ) -> Storage:
         dtype, places = tensor.spec.dtype, self._places
         bytes_each = aligned(layout.bytes(dtype.size), places.machine.chip)  # cached by the layout's vector
         # Only variables and buffers get first tiles of their own (:mod:`.starts`).
@@ -272,7 +283,7 @@ class LivenessWalk:
         if places.tile_sets.io_tiles:
             bytes_each = places.tile_sets.whole(bytes_each, places.tile_set_of.get(tensor, COMPUTE))
         home = places.home(tensor) if ipu is None else ipu
-        return Storage(self._kind(tensor.id, category, dtype.name, bytes_each), home, first, first)
+        return Storage(self._kind(tensor.id, category, dtype.name, bytes_each, op), home, first, first)
 
     def _walk(self, lowered: LoweredGraph, storages: dict[Tensor, Storage]) -> None:
         """Walk ``lowered`` once; ``storages`` maps its tensors to storages and is filled on the way."""
@@ -296,13 +307,13 @@ class LivenessWalk:
                     self._tracks[party].add((lowered_op.shared,), where)
         if isinstance(op, RemoteCodeLoad):
             self._pass(lowered_op.copies.before)
-            self._load_code(op.code)
+            self._load_code(op.code, op)
         end = len(track.names)
         self._use(op.inputs, storages)
         aliases = shared_outputs(lowered_op)
         for index, tensor in enumerate(op.outputs):
             if index not in aliases:
-                storage = self._storage(tensor, lowered.layouts[tensor], "intermediate", begin, ipu)
+                storage = self._storage(tensor, lowered.layouts[tensor], "intermediate", begin, op, ipu)
                 storage.end = end
                 storages[tensor] = storage
                 track.entries.append(storage)
@@ -312,7 +323,7 @@ class LivenessWalk:
         # Without a program step there is no time in which temporaries could live.
         if steps.temp is not None and end > begin:
             temp = self._places.tile_sets.whole(aligned(steps.temp, self._places.machine.chip), lowered_op.tile_set)
-            kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp)
+            kind = self._kind(f"{op.label}/temporary", "temporary", "bytes", temp, op)
             track.entries.append(Storage(kind, ipu, begin, end))
 
     def _use(self, tensors: Iterable[Tensor], storages: Mapping[Tensor, Storage]) -> None:
@@ -334,7 +345,11 @@ class LivenessWalk:
         # Every trip has the same live set, so one trip is enough.
         for body, trips in lowered_op.calls:
             operands = [
-                None if caller not in storages else self._copy(body, callee) if index in copied else storages[caller]
+                None
+                if caller not in storages
+                else self._copy(body, callee, op)
+                if index in copied
+                else storages[caller]
                 for index, (callee, caller) in enumerate(zip(body.graph.inputs, lowered_op.operands, strict=True))
             ]
             profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
@@ -353,12 +368,12 @@ class LivenessWalk:
                     storage.end = self._now(storage.ipu)
                     storages[caller] = storage
 
-    def _load_code(self, graph: Graph) -> None:
+    def _load_code(self, graph: Graph, op: Op) -> None:
         """Code that is loaded now lives until the last call before it is loaded again."""
         self._code_of[graph] = []
         for ipu, share in self._loaded.get(graph, {}).items():
             size = self._places.tile_sets.whole(share, COMPUTE)
-            kind = self._kind(f"{graph.name}/code", "code", "bytes", size)
+            kind = self._kind(f"{graph.name}/code", "code", "bytes", size, op)
             # The code takes memory from the step of its transfer on.
             storage = Storage(kind, ipu, self._now(ipu) - 1, self._now(ipu))
             self._tracks[ipu].entries.append(storage)
@@ -369,9 +384,9 @@ class LivenessWalk:
         for ipu, ipu_steps in steps.items():
             self._tracks[ipu].add(ipu_steps)
 
-    def _copy(self, body: LoweredGraph, tensor: Tensor) -> Storage:
+    def _copy(self, body: LoweredGraph, tensor: Tensor, call: Op) -> Storage:
         """A new storage for an operand that is copied for the callee; it lives until its last use there."""
         ipu = self._places.home(tensor)
-        storage = self._storage(tensor, body.layouts[tensor], "intermediate", self._now(ipu), ipu)
+        storage = self._storage(tensor, body.layouts[tensor], "intermediate", self._now(ipu), call, ipu)
         self._tracks[ipu].entries.append(storage)
         return storage

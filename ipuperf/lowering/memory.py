@@ -8,13 +8,13 @@ would put them in the always-live band; both totals are in the report.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.ir import Constant, Tensor, Variable, data_of
+from ipuperf.ir import Constant, Op, Tensor, Variable, data_of
 
 from .code import CodeBytes, call_code, minimal_code, vertex_code_bytes
 from .code_loading import split
@@ -119,6 +119,8 @@ class MemoryModel:
         self.loaded = program.loaded
         self.shared = program.shared_code
         self.starts = LinearStarts(program.places)
+        self.sources = program.sources
+        self.numbers = program.numbers
 
     def report(self) -> MemoryReport:
         """Walk the program and build the report."""
@@ -128,7 +130,7 @@ class MemoryModel:
             for tensor in data_of(self.main.graph)
             if isinstance(tensor, Variable) and tensor.remote is None
         }
-        profile = liveness.walk(self.main, UPLOAD_STEP, variables)
+        profile = liveness.walk(self.main, UPLOAD_STEP, variables, self.sources.readers)
         kinds = liveness.kinds
         numbers: dict[TileVector, int] = {}
         # Kinds with equal bytes share a number, so the sweep sees no change where one replaces the other.
@@ -142,7 +144,7 @@ class MemoryModel:
             totals[ipu] = sweep(len(names), list(numbers), live, always)
         return MemoryReport(
             categories=categories,
-            variables=tuple(_variables(kinds, profile)),
+            variables=tuple(_variables(kinds, profile, self.numbers)),
             step_names={ipu: tuple(names) for ipu, names in profile.names.items()},
             not_always_live={ipu: ipu_totals.total for ipu, ipu_totals in totals.items()},
             max_tile={ipu: ipu_totals.fullest for ipu, ipu_totals in totals.items()},
@@ -229,10 +231,10 @@ def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:
     return dict(sorted(totals.items()))
 
 
-def _variables(kinds: list[StorageKind], profile: Profile) -> Iterator[VariableInfo]:
+def _variables(kinds: list[StorageKind], profile: Profile, numbers: Mapping[Op, int]) -> Iterator[VariableInfo]:
     """One row per tensor with all its live stretches, and one per op's temporaries."""
     for ipu, rows in profile.rows.items():
-        numbers: dict[tuple[str, str], int] = {}
+        variables: dict[tuple[str, str], int] = {}
         representatives: list[StorageKind] = []
         of_kind = np.full(len(kinds), -1, dtype=np.int64)
         used, place = np.unique(rows[:, 0], return_index=True)
@@ -240,12 +242,13 @@ def _variables(kinds: list[StorageKind], profile: Profile) -> Iterator[VariableI
         for kind in used[np.argsort(place)].tolist():
             name, category, *_ = kinds[kind]
             # A tensor may have several kinds, as each walk of its graph makes one.
-            of_kind[kind] = numbers.setdefault((name, category), len(numbers))
-            if len(numbers) > len(representatives):
+            of_kind[kind] = variables.setdefault((name, category), len(variables))
+            if len(variables) > len(representatives):
                 representatives.append(kinds[kind])
         intervals_by_variable = _intervals(rows, of_kind[rows[:, 0]], len(representatives))
-        for (name, category, dtype, size), intervals in zip(representatives, intervals_by_variable, strict=True):
-            yield VariableInfo(name, -1, category, dtype, ipu, size, intervals, False)
+        for (name, category, dtype, size, op), intervals in zip(representatives, intervals_by_variable, strict=True):
+            number = -1 if op is None else numbers.get(op, -1)
+            yield VariableInfo(name, number, category, dtype, ipu, size, intervals, False)
 
 
 def _intervals(rows: np.ndarray, number: np.ndarray, count: int) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -130,7 +130,9 @@ class Places:
                     f"{op.where()}: the branches leave result {result.id!r} on IPUs {self.homes[result]} and {home}; "
                     "copy one inside its branch"
                 )
-            self.homes[result] = home
+            # A branch that leaves a constant says nothing about the place.
+            if home is not None or result not in self.homes:
+                self.homes[result] = home
             self.storage[result] = self.owner(callee_output)
             if self.tile_sets.io_tiles:
                 self.tile_set_of[result] = self.tile_set_of.get(callee_output, COMPUTE)

@@ -23,8 +23,9 @@ from .tilevector import TileVector
 class OpInfo(NamedTuple):
     """The op that a step came from.
 
-    ``phase`` is its purpose (:mod:`ipuperf.ir.phase`), ``line`` where the user made it (``file:line``, or empty), and
-    ``dtype`` the type it computes with (empty: none).
+    ``phase`` is its purpose (:mod:`ipuperf.ir.phase`), ``line`` where the user made it (``file:line``, or empty),
+    ``dtype`` the type it computes with (empty: none), and ``module`` the path of the user's module it belongs to
+    (:mod:`ipuperf.ir.sources`; the graph where none is known).
     """
 
     op_id: int
@@ -35,6 +36,7 @@ class OpInfo(NamedTuple):
     flops: int
     line: str = ""
     dtype: str = ""
+    module: str = ""
 
 
 WarningKind = Literal["low confidence", "does not fit"]
@@ -51,7 +53,8 @@ class ProgramWarning(NamedTuple):
 class VariableInfo(NamedTuple):
     """A tensor of the memory report: where it lies and when it is live.
 
-    ``intervals`` are half-open ranges of program steps; ``bytes`` is per tile.
+    ``op_id`` is the op that makes it, of a variable the first op of a module that reads it (-1: none). ``intervals``
+    are half-open ranges of program steps; ``bytes`` is per tile.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """What changes of the program gain, as ``ipuperf report RUN --why`` keeps it beside the trace.
 
 ``levers.json`` holds ``cycles``, ``fullest`` (bytes of the fullest tile) and ``fits`` of the run as it is, and two
-lists. Each of ``trials`` is a change that was simulated, in the order of advice: those that leave the training as it is first, the
-largest gain first. It has
+lists. Each of ``trials`` is a change that was simulated, in the order of advice: those that leave the training as it
+is first, the largest gain first. It has
 
 - ``what``: the change in words; ``pair``: whether it is two changes together.
 - ``cycles``, ``seconds``: of the samples of the run; ``gain``: the share of the run that is saved, negative for a loss.

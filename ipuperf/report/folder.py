@@ -73,6 +73,10 @@ def _operations(trace: Trace, path: Path) -> None:
     with_texts(trace.operations_by_ipu(), in_cell).to_csv(path, index=False, float_format="%.6g")
 
 
+def _modules(trace: Trace, path: Path) -> None:
+    with_texts(trace.modules(), in_cell).to_csv(path, index=False)
+
+
 def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
     """A function that writes the figure that ``draw`` makes."""
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
@@ -123,6 +127,8 @@ VIEWS: tuple[View, ...] = (
     View("summary.json", "summary as JSON, seconds of the breakdown included", _json),
     View("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),
     View("operations.csv", "cycles of each op on each IPU by kind of step, waiting apart", _operations),
+    View("modules.csv", "the tree of modules: cycles by phase, waiting, FLOP and bytes, alone and with all inside",
+         _modules),
     View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),
     View("pipeline.png", "one weight update: forward, backward, copies and waiting of each IPU",
          drawn(_pipeline), "instances", of=is_pipeline),

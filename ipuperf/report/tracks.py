@@ -103,7 +103,7 @@ def ipu_group(trace: Trace, replica: int, ipu: int) -> str:
 def _step_describer(trace: Trace) -> Callable[[int], Description]:
     steps, ops, programs = trace.columns("steps"), trace.step_ops, trace.step_programs
     table = trace.columns("ops")
-    lines = lookup(steps["op_id"], table["op_id"], table["line"], "")
+    of_op = {name: lookup(steps["op_id"], table["op_id"], table[name], "") for name in ("module", "line")}
 
     def describe(row: int) -> Description:
         kind = str(steps["kind"][row])
@@ -111,8 +111,7 @@ def _step_describer(trace: Trace) -> Callable[[int], Description]:
         args: dict[str, int | float | str] = {"op": op} if op else {}
         if programs[row]:
             args["program"] = str(programs[row])
-        if lines[row]:
-            args["line"] = str(lines[row])
+        args.update({name: str(values[row]) for name, values in of_op.items() if values[row]})
         args["cycles"] = int(steps["dur"][row])
         if steps["loop"][row] >= 0:
             args["executions_of_an_instance"] = int(trace.template.trips[row])

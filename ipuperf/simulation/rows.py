@@ -324,7 +324,7 @@ def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
 
 def op_rows(program: DeviceProgram) -> Columns:
     """Table ``ops``."""
-    names = ("op_id", "name", "type", "graph", "phase", "flops", "line", "dtype")
+    names = ("op_id", "name", "type", "graph", "phase", "flops", "line", "dtype", "module")
     values = {name: [getattr(op, name) for op in program.ops] for name in names}
     return {name: column if name in ("op_id", "flops") else Words.of(column) for name, column in values.items()}
 

@@ -77,8 +77,8 @@ def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.
 def op_facts(trace: TraceTables, op_ids: np.ndarray) -> pd.DataFrame:
     """Facts about ops, one row each.
 
-    Columns: op (name; :data:`NO_OP_NAME` for none), type, phase, graph, layer (the scopes of its name within its graph,
-    or the graph if there are none) and line (of the user's program).
+    Columns: op (name; :data:`NO_OP_NAME` for none), type, phase, graph, module (path of the user's module that it
+    belongs to) and line (of the user's program).
     """
     import pandas as pd
 
@@ -87,24 +87,16 @@ def op_facts(trace: TraceTables, op_ids: np.ndarray) -> pd.DataFrame:
     def fact(column: str, default: str) -> np.ndarray:
         return lookup(op_ids, ops["op_id"], ops[column], default)
 
-    names, graphs = fact("name", ""), fact("graph", "")
-    layers = [_layer(name, graph) for name, graph in zip(names, graphs, strict=True)]
     return pd.DataFrame(
         {
-            "op": np.where(op_ids == NO_OP, NO_OP_NAME, names),
+            "op": np.where(op_ids == NO_OP, NO_OP_NAME, fact("name", "")),
             "type": fact("type", ""),
             "phase": fact("phase", "other"),
-            "graph": graphs,
-            "layer": np.array(layers, dtype=object),
+            "graph": fact("graph", ""),
+            "module": fact("module", ""),
             "line": fact("line", ""),
         }
     )
-
-
-def _layer(name: str, graph: str) -> str:
-    """The scopes of an op's name within its graph; an op that runs again is in the layer of the op that it repeats."""
-    scopes = name.removeprefix(f"{graph}/").rpartition("/")[0]
-    return scopes.removesuffix("recompute").rstrip("/") or graph
 
 
 def op_kind_cycles(trace: TraceTables) -> dict[tuple[str, str], int]:

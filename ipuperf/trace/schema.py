@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Version of the tables below. A file of another version is refused, never guessed at."""
 
 KINDS: tuple[str, ...] = (
@@ -142,6 +142,7 @@ _PROGRAM_TABLES: tuple[Table, ...] = (
         Column("flops", "i8", "flop", "floating point operations of one execution on one replica"),
         Column("line", "str", "", "file:line of the user's program that made the op, empty when unknown"),
         Column("dtype", "str", "", "type the op computes with: of its first float operand or result, empty for none"),
+        Column("module", "str", "", "path of the user's module it belongs to, the graph when none is known"),
     ),
     _table(
         "programs",

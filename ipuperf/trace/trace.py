@@ -13,6 +13,7 @@ from ipuperf.trace.check import damages
 from ipuperf.trace.compare import diff
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.html import html
+from ipuperf.trace.modules import modules
 from ipuperf.trace.operations import operations, operations_by_ipu
 from ipuperf.trace.schema import KINDS, TABLES
 from ipuperf.trace.sql import sql
@@ -148,6 +149,10 @@ class Trace(TraceTables):
         """One row per op and IPU, with the cycles of each kind, over all or the given rows of table ``instances``; see
         :func:`ipuperf.trace.operations.operations_by_ipu`."""
         return operations_by_ipu(self, rows)
+
+    def modules(self) -> pd.DataFrame:
+        """One row per module of the user's program, as a tree; see :func:`ipuperf.trace.modules.modules`."""
+        return modules(self)
 
     def summary(self) -> dict[str, Any]:
         """The main figures as plain Python, ready for JSON; see :func:`ipuperf.trace.summary.summary`."""

@@ -19,7 +19,7 @@ def saved(path: Path, cycles: int, held: int = 50, **meta: object) -> Path:
     given = {"machine": "pod4", "clock_hz": 1_000, "tiles_per_ipu": 4, "bytes_per_tile": 100, "num_ipus": 1, **meta}
     tables = {
         "ops": {"op_id": [0], "name": ["layer/MatMul"], "type": ["MatMul"], "graph": ["main"], "phase": ["fwd"],
-                "flops": [8], "line": ["m.py:1"], "dtype": [""]},
+                "flops": [8], "line": ["m.py:1"], "dtype": [""], "module": ["layer"]},
         "steps": {"segment": [0], "seq": [0], "program_id": [-1], "op_id": [0], "kind": ["compute"], "rel_start": [0],
                   "dur": [cycles], "dur_mean": [6.0], "active_tiles": [3], "argmax_tile": [0], "bytes_in": [0],
                   "bytes_out": [0], "flops": [8], "lane": [0], "loop": [-1]},

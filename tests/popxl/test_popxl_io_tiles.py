@@ -112,6 +112,19 @@ def test_a_call_is_counted_once_beside_steps_of_the_io_tiles() -> None:
     assert operations.loc["ReplicatedReduceScatter", "calls"] == 4
 
 
+def test_a_constant_that_a_call_returns_is_on_the_compute_tiles() -> None:
+    ir = popxl.Ir()
+    ir.num_io_tiles = 32
+    with ir.main_graph, popxl.in_sequence(True):
+        (constant,) = ops.call(ir.create_graph(lambda: popxl.constant(np.arange(8, dtype=np.float32))))
+        out = popxl.d2h_stream((8,), popxl.float32)
+        stored = ops.io_tile_copy(constant)
+        with popxl.io_tiles():
+            ops.host_store(out, stored)
+    with popxl.Session(ir, "ipu_hw") as session:
+        assert session.run()[out].tolist() == list(range(8))
+
+
 def test_a_copy_starts_where_its_operand_is() -> None:
     ir = popxl.Ir()
     ir.num_io_tiles = 32

@@ -202,7 +202,7 @@ def test_operations_know_their_lines_and_programs(report: pva.Report, trace: Tra
     assert [operation.name for operation in analysis.operations] == ops["type"].tolist()
     for operation, row in zip(analysis.operations, ops.itertuples(), strict=True):
         context = operation.debugContext
-        assert (context.name, context.layer) == (row.name, row.graph)
+        assert (context.name, context.layer) == (row.name, row.module)
         assert f"{context.location.fileName}:{context.location.lineNumber}" == row.line
         own = programs[programs["op_id"] == row.op_id]
         assert [program.name for program in operation.programs()] == own["name"].tolist()

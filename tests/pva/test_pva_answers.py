@@ -19,7 +19,8 @@ from ipuperf.trace import TABLES, Trace
 HERE = Path(__file__).parents[1] / "golden"
 META = {"machine": "m", "clock_hz": 10**9, "tiles_per_ipu": 3, "bytes_per_tile": 100, "num_ipus": 4, "replicas": 2}
 SMALL: Mapping[str, list[tuple[Any, ...]]] = {
-    "ops": [(5, "s/x", "X", "main", "fwd", 7, "x.py:12", "float16"), (6, "s/y", "Y", "sub", "fwd", 1, "x.py", "")],
+    "ops": [(5, "s/x", "X", "main", "fwd", 7, "x.py:12", "float16", "s"),
+            (6, "s/y", "Y", "sub", "fwd", 1, "x.py", "", "s")],
     "programs": [(3, 7, 1, "DoExchange", "y", 6, 1), (1, 7, 0, "OnTileExecute", "x", 5, 0),
                  (7, 9, 0, "Sequence", "sub", -1, -1), (9, -1, 0, "Sequence", "main", -1, -1),
                  (4, 9, 1, "Call", "sub", -1, -1), (8, 7, 2, "OnTileExecute", "x2", 5, -1)],

@@ -186,7 +186,7 @@ def test_every_op_says_what_it_is_and_where_it_comes_from(rows: list[dict[str, s
     named = [row for row in rows if row["op"] != "(no op)"]
     assert named
     for row in named:
-        assert all(row[key] for key in ("op", "type", "phase", "graph", "layer", "line", "ipu", "kind")), row
+        assert all(row[key] for key in ("op", "type", "phase", "graph", "module", "line", "ipu", "kind")), row
         assert re.search(r":\d+$", row["line"]), row
         waiting = sum(int(row[kind]) for kind in (*WAITING_KINDS, "host_begin", "host_end", "host_run"))
         assert int(row["waiting_cycles"]) == waiting

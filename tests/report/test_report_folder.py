@@ -123,7 +123,7 @@ def test_the_files_of_the_folder_can_be_read(folder, trace):
     assert (place / "summary.txt").read_text() == summary_text(trace)
     with open(place / "operations.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0])[:8] == ["op", "type", "phase", "graph", "layer", "line", "ipu", "kind"]
+    assert list(rows[0])[:8] == ["op", "type", "phase", "graph", "module", "line", "ipu", "kind"]
     assert len(rows) == len(trace.operations_by_ipu())
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1, abs=1e-4)
 

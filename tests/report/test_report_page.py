@@ -19,7 +19,7 @@ from ipuperf.report.critical_path import path_stretches
 from ipuperf.report.page.op_facts import bounds
 from ipuperf.trace import KINDS
 
-VIEWS = ("summary", "timeline", "liveness", "memory", "bsp", "operations", "links", "critical-path")
+VIEWS = ("summary", "timeline", "liveness", "memory", "bsp", "modules", "operations", "links", "critical-path")
 
 
 def facts_of(page: str) -> dict:
@@ -363,7 +363,7 @@ class TestBrowser:
         mine = operations[operations["type"] == "MatMul"]
         assert int(data(shown, "operations-note")["cycles"]) == mine["cycles"].sum()
         assert int(data(shown, "operations-note")["rows"]) == len(mine)
-        for column in ("layer", "type", "line", "phase", "ipu"):
+        for column in ("module", "type", "line", "phase", "ipu"):
             shown.run(
                 f"(s => {{ s.value = '{column}'; s.dispatchEvent(new Event('change')); }})"
                 "(document.getElementById('operations-group'))"
@@ -379,6 +379,41 @@ class TestBrowser:
         )
         assert names == sorted(names)
 
+    def test_modules_open_and_stand_alone_by_keyboard(self, shown, trace):
+        view(shown, "modules")
+        tree = trace.modules()
+        rows = "[...document.querySelectorAll('#modules-tree tbody tr')]"
+        cells = shown.run(f"{rows}.map(r => [r.dataset.module, r.cells[1].textContent])")
+        first_levels = tree[tree.level <= 1]
+        assert cells == [[row.module, f"{row.cycles:,}"] for row in first_levels.itertuples()]
+        blocks = shown.run("[...document.querySelectorAll('#modules-flame button')].map(b => b.dataset.module)")
+        assert set(blocks) == set(tree[tree.cycles > 0.001 * tree[tree.level == 0].cycles.sum()].module)
+        chosen = tree.module[0]
+        shown.run(f"document.querySelector('#modules-flame button[data-module=\"{chosen}\"]').focus()")
+        shown.press("Enter")
+        blocks = shown.run("[...document.querySelectorAll('#modules-flame button')].map(b => b.dataset.module)")
+        assert all(block == chosen or block.startswith(f"{chosen}.") for block in blocks)
+
+    def test_tables_are_sorted_and_chosen_by_keyboard(self, shown):
+        view(shown, "operations")
+        shown.run("document.querySelector('#operations-group').value = ''")
+        shown.run("document.querySelector('#operations-group').dispatchEvent(new Event('change'))")
+        shown.run("document.querySelectorAll('#operations-table th')[3].focus()")
+        shown.press("Enter")
+        heads = "[...document.querySelectorAll('#operations-table th')].map(head => head.ariaSort)"
+        assert shown.run(heads)[3] == "descending"
+        shown.run("document.querySelector('#operations-table tbody tr').focus()")
+        shown.press("Enter")
+        chosen = shown.run("document.querySelector('#operations-table .chosen td').textContent")
+        assert data(shown, "operations-plan")["op"] == chosen
+
+    def test_no_view_is_wider_than_the_window(self, shown):
+        for width in (390, 1920, 1280):
+            shown.window.set_viewport_size({"width": width, "height": 800})
+            for name in VIEWS:
+                view(shown, name)
+                assert shown.run("document.body.scrollWidth") <= width, name
+
     def test_bsp_shows_the_spread_of_phases(self, shown, trace):
         view(shown, "bsp")
         shown.run("document.getElementById('bsp-worst').click()")
@@ -390,7 +425,7 @@ class TestBrowser:
 
     def test_links_and_critical_path_open(self, shown, trace):
         view(shown, "links")
-        carried = shown.run("[...document.querySelectorAll('#view-6 table')][0].rows.length - 1")
+        carried = shown.run("[...document.querySelectorAll('#view-7 table')][0].rows.length - 1")
         used = trace.table("transfers")["link_id"].nunique()
         assert carried == used
         view(shown, "critical-path")

@@ -58,7 +58,7 @@ def test_every_view_of_a_program_opens(name, programs, browser, tmp_path):
     file.write_text(report_page(trace), encoding="utf-8")
     assert file.stat().st_size < MOST_BYTES
     page = browser.open(file)
-    assert len(opened(page)) == 8
+    assert len(opened(page)) == 9
     executions = page.run("facts.timeline.rows.reduce((sum, row) => sum + row.start.length, 0)")
     assert executions == len(trace.table("instances"))
     assert page.run("facts.timeline.window") is None

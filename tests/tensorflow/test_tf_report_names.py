@@ -50,7 +50,7 @@ def places(build, stages: int = 1) -> dict[tuple[str, str], tuple[str, int]]:
         model.fit(x, y, batch_size=2, verbose=0)
         trace = used.executables[0].trace
     facts = op_facts(trace, trace.columns("ops")["op_id"])
-    rows = zip(facts["type"], facts["phase"], facts["layer"], facts["line"])
+    rows = zip(facts["type"], facts["phase"], facts["module"], facts["line"])
     return {(kind, phase): (layer, int(line.rpartition(":")[2] or 0)) for kind, phase, layer, line in rows}
 
 

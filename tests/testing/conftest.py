@@ -42,7 +42,7 @@ def build_trace(
     links = {kind: row for row, kind in enumerate(dict.fromkeys(row[1] for row in transfers))}
     types = {name: name.rpartition("/")[2].partition(".")[0] for name in ops}
     rows: dict[str, list[tuple[Any, ...]]] = {
-        "ops": [(row, name, types[name], "main", "fwd", 0, "", "float16") for name, row in ops.items()],
+        "ops": [(row, name, types[name], "main", "fwd", 0, "", "float16", "main") for name, row in ops.items()],
         "steps": [
             (number, 0, -1, ops.get(op, -1), kind, 0, dur, float(dur), 1, 0, 0, 0, 0, lane, -1)
             for number, (_, _, lane, _, dur, kind, op) in enumerate(steps)

@@ -24,6 +24,9 @@ class Builder:
         self.rows: dict[str, list[tuple]] = {name: [] for name in TABLES}
 
     def add(self, table: str, *values: object) -> int:
+        if table == "ops":  # the module of a synthetic op: the scopes of its name
+            name, graph = str(values[1]), values[3]
+            values = (*values, name.removeprefix(f"{graph}/").rpartition("/")[0].replace("/", ".") or graph)
         assert len(values) == len(TABLES[table].columns), (table, values)
         self.rows[table].append(values)
         return len(self.rows[table]) - 1

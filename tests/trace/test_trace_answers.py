@@ -30,7 +30,7 @@ from ipuperf.trace.sql import units
 HERE = Path(__file__).parents[1] / "golden"
 META = {"machine": "m", "clock_hz": 10**9, "tiles_per_ipu": 2, "bytes_per_tile": 100, "num_ipus": 2}
 TIGHT = {
-    "ops": [(0, "a/x", "X", "a", "fwd", 7, "x.py:1", "float16"), (4, "a/y", "Y", "a", "update", 1, "", "")],
+    "ops": [(0, "a/x", "X", "a", "fwd", 7, "x.py:1", "float16", "a"), (4, "a/y", "Y", "a", "update", 1, "", "", "a")],
     "programs": [(0, -1, 0, "Sequence", "main", -1, -1), (1, 0, 0, "OnTileExecute", "x", 0, 0),
                  (2, 0, 1, "DoExchange", "y", 4, 1)],
     "steps": [(0, 0, 1, 0, "compute", 0, 10, 10.0, 2, 1, 0, 0, 8, 0, -1),

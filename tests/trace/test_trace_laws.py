@@ -54,7 +54,7 @@ class Made:
                 start=pick.randint(0, 99), dur=pick.randint(50, 99), parent=0))  # fmt: skip
         ops = {"op_id": [8, 3, 7], "name": ["g/b", "g/s/a", "h/recompute/c"], "type": ["B", "A", "C"]}
         ops |= {"graph": ["g", "g", "h"], "phase": ["fwd", "bwd", "update"], "flops": [1, 2, 3]}
-        ops |= {"line": ["x.py:1", "x.py:2", ""], "dtype": [""] * 3}
+        ops |= {"line": ["x.py:1", "x.py:2", ""], "dtype": [""] * 3, "module": ["g", "s", "h"]}
         loops = {"loop": list(self.loops)} | {
             name: [loop[place] for loop in self.loops.values()]
             for place, name in enumerate(("parent", "count", "period"))
@@ -234,7 +234,7 @@ def test_what_ops_cost(seed: int) -> None:
     by_ipu = own.trace.operations_by_ipu().groupby("op")[["cycles", "waiting_cycles", "compute", "flops"]].sum()
     for row in summed.itertuples():
         assert (row.cycles, row.waiting_cycles, row.compute_cycles, row.flops) == tuple(by_ipu.loc[row.op])
-    assert summed.columns[:6].tolist() == ["op", "type", "phase", "graph", "layer", "line"]
+    assert summed.columns[:6].tolist() == ["op", "type", "phase", "graph", "module", "line"]
     order = list(zip(-summed["cycles"], -summed["waiting_cycles"], summed["op"], strict=True))
     assert order == sorted(order)
 

@@ -86,7 +86,7 @@ def test_tables_that_are_refused(tables, words):
 
 def test_op_ids_are_not_negative():
     ops = {"op_id": [-1], "name": ["a"], "type": ["a"], "graph": ["g"], "phase": ["fwd"], "flops": [1], "line": [""]}
-    ops["dtype"] = [""]
+    ops["dtype"] = ops["module"] = [""]
     with pytest.raises(TraceError, match="-1 is negative"):
         Trace(META, {**EMPTY, "ops": ops})
 

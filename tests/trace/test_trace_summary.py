@@ -70,7 +70,7 @@ def test_operations(trace):
     assert (matmul.type, matmul.phase, matmul.calls) == ("MatMul", "fwd", 16)
     assert matmul.cycles == 16 * (3000 + 60 + 9000)
     assert matmul.line == "model.py:36"
-    assert matmul.layer == "fwd2.1"
+    assert matmul.module == "fwd2.1"
     assert matmul.compute_cycles == 16 * 9000
     assert matmul.flops == 16 * 9000 * 1000
     assert frame.share.sum() == pytest.approx(1.0)
@@ -90,7 +90,7 @@ def test_operations_by_ipu_add_up_to_the_totals_of_each_ipu(trace):
     waits = frame[(frame.op == "(no op)") & (frame.ipu == 1)].iloc[0]
     assert (waits.cycles, waits.waiting_cycles, waits.kind) == (0, 2 * 400, "sync_external")
     adam = frame[frame.op == "adam1/Load"].iloc[0]
-    assert (adam.ipu, adam.kind, adam.phase, adam.layer) == (1, "remote_load", "update", "adam1")
+    assert (adam.ipu, adam.kind, adam.phase, adam.module) == (1, "remote_load", "update", "adam1")
     assert frame.share.sum() == pytest.approx(1.0)
     assert (
         len(frame[frame.op != "(no op)"]) == trace.operations()["op"].ne("(no op)").sum() + 4

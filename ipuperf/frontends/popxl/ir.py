@@ -42,6 +42,7 @@ class Ir:
             replication, processes = replicas_of_one_process("popxl.Ir(replication='popdist')"), instances_stood_for()
         self._ir = ConfiguredIr(whole(replication, "replication factor", 1))
         self._ir.host_processes = processes
+        self._ir.main_graph.module = "main"
         Ir._ir_cache[id(self._ir)] = self
 
     @property
@@ -134,14 +135,18 @@ class Ir:
     @checked_kinds()
     def create_graph(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Graph:
         """A subgraph built by ``fn`` (a function or module): see :mod:`.tracing`."""
-        graph = Graph._from_ir(self._ir.create_graph(graph_stem(fn)))
+        stem = graph_stem(fn)
+        graph = Graph._from_ir(self._ir.create_graph(stem))
+        graph._base.module = stem
         trace(graph, fn, args, kwargs)
         return graph
 
     @checked_kinds()
     def create_empty_graph(self, name: str | None = None) -> Graph:
         """An empty subgraph named ``<name>_subgraph(k)``."""
-        return Graph._from_ir(self._ir.create_graph(name or "graph"))
+        graph = Graph._from_ir(self._ir.create_graph(name or "graph"))
+        graph._base.module = name or "graph"
+        return graph
 
     @checked_kinds()
     def dot_checkpoint(self, check: str, save_dir: Path | str | None = None) -> None:

@@ -112,16 +112,22 @@ def ipu_of(tensor: _ir.Tensor) -> int | None:
 _ANYWHERE = (_k.Call, _k.If, _k.Loop, _k.RemoteLoad, _k.RemoteStore)
 
 
+def _source(tensor: _ir.Tensor) -> _ir.Tensor | None:
+    """The tensor itself; of a call's result the tensor in the called graph that it is, None where there is none."""
+    while (maker := tensor.producer) is not None and (callees := maker.called_graphs()):
+        index, outputs = maker.outputs.index(tensor), callees[0].outputs
+        if index >= len(outputs):
+            return None
+        tensor = outputs[index]
+    return tensor
+
+
 def _known_place(tensor: _ir.Tensor) -> tuple[int | None, str | None]:
     """As :func:`place_of`, as far as producers and readers that are no calls say: what a new op is checked against."""
-    maker, source = tensor.producer, tensor
-    while maker is not None and (callees := maker.called_graphs()):
-        outputs = callees[0].outputs
-        index = maker.outputs.index(source)
-        if index >= len(outputs):
-            return tensor.ipu, None
-        source = outputs[index]
-        maker = source.producer
+    source = _source(tensor)
+    if source is None:
+        return tensor.ipu, None
+    maker = source.producer
     ipu: int | None
     tile_set: str | None
     if maker is not None:  # a copy between IPUs is on its destination
@@ -142,7 +148,7 @@ def copied_from(tensor: _ir.Tensor) -> str | None:
 
     Variables and constants are on the compute tiles, inputs of graphs where callers and readers say.
     """
-    if isinstance(tensor, (_ir.Variable, _ir.Constant)):
+    if isinstance(_source(tensor), (_ir.Variable, _ir.Constant)):
         return "compute"
     tile_set = _known_place(tensor)[1] if tensor.producer is not None else None
     return tile_set or place_of(tensor).tile_set

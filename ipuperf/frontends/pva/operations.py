@@ -25,11 +25,11 @@ class Location(ReportPart):
 
 
 class DebugContext(ReportPart):
-    """``name``, ``layer`` (the graph that holds the operation) and ``location``."""
+    """``name``, ``layer`` (path of the user's module; the graph where none is known) and ``location``."""
 
     ABSENT: ClassVar = {
         "json": "name, layer and location have what is known",
-        "parents": "layer is the graph that holds the operation",
+        "parents": "layer has the path of the modules around it",
         "id": "operations are told apart by their names",
     }
 
@@ -70,10 +70,10 @@ class OperationAnalysis(ReportPart):
     def operations(self) -> list[AnalysedOperation]:
         """Every op, in the order of the table ``ops``."""
         ops, by_op = self._report.trace.columns("ops"), self._programs_by_op
-        columns = (ops[name].tolist() for name in ("op_id", "type", "name", "graph", "line"))
+        columns = (ops[name].tolist() for name in ("op_id", "type", "name", "module", "line"))
         return [
-            AnalysedOperation(str(kind), DebugContext(str(name), str(graph), str(line)), by_op.get(op, []))
-            for op, kind, name, graph, line in zip(*columns, strict=True)
+            AnalysedOperation(str(kind), DebugContext(str(name), str(module), str(line)), by_op.get(op, []))
+            for op, kind, name, module, line in zip(*columns, strict=True)
         ]
 
     @cached_property

@@ -28,7 +28,19 @@ MOST_BYTES = 5_000_000
 _MOST_SLICES = 3_000_000
 """The number of executions of segments and transfers on the time line that is tried first."""
 
-_SCRIPTS = ("elements", "folded", "timeline", "bsp", "summary", "memory", "operations", "links", "path", "page")
+_SCRIPTS = (
+    "elements",
+    "folded",
+    "timeline",
+    "bsp",
+    "summary",
+    "memory",
+    "modules",
+    "operations",
+    "links",
+    "path",
+    "page",
+)
 """The scripts in their order on the page: what views have in common, the views, and what shows them."""
 
 

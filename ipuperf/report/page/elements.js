@@ -9,6 +9,8 @@
  */
 
 /** @type {any} */ let facts;
+/** Kinds of steps in which an IPU waits for others. */
+const WAITING = new Set(["sync_external", "idle"]);
 let safeColours = false;
 
 /** @param {string} tag @param {Record<string, any>} [attributes] @param {(Node | string)[]} children @returns {any} */
@@ -35,6 +37,11 @@ function seconds(/** @type {number} */ cycles) {
     if (Math.abs(value) >= limit) return (value / limit).toPrecision(4) + " " + unit;
   return (value * 1e9).toPrecision(4) + " ns";
 }
+/** Whether axes of time show cycles or time of the clock. */
+let inCycles = true;
+const timeUnit = () => (inCycles ? "cycles" : "us");
+const timeText = (/** @type {number} */ cycles) =>
+  inCycles ? wholeNumber(cycles) : ((1e6 * cycles) / facts.meta.clock_hz).toLocaleString("en-US", { maximumFractionDigits: 2 });
 function bytes(/** @type {number} */ count) {
   for (const [limit, unit] of /** @type {[number, string][]} */ ([
     [1e12, "TB"],
@@ -84,7 +91,19 @@ function context(canvas, height) {
   return { drawing, width };
 }
 
-/** A table that sorts by a click on a head. Columns: [title, of row, "n" for numbers, text of value].
+/** Attributes of an element that a click, Enter or the space bar chooses. @param {() => void} choose */
+const choosable = (choose) => ({
+  tabindex: 0,
+  onclick: choose,
+  onkeydown: (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    choose();
+  },
+});
+
+/** A table that sorts by a click on a head, or by keys. Columns: [title, of row, "n" for numbers, text of value].
  * @param {any[][]} columns @param {any[]} rows @param {(row: any, line: HTMLElement) => void} [onChoice] */
 function sortable(columns, rows, onChoice) {
   let sortColumn = -1;
@@ -102,21 +121,20 @@ function sortable(columns, rows, onChoice) {
           });
     body.replaceChildren(
       ...order.slice(0, 1000).map((row) => {
+        const choose = () => {
+          body
+            .querySelectorAll(".chosen")
+            .forEach((/** @type {Element} */ other) => other.classList.remove("chosen"));
+          tableRow.classList.add("chosen");
+          onChoice?.(row, tableRow);
+        };
         const tableRow = make(
           "tr",
-          {},
+          onChoice ? choosable(choose) : {},
           ...columns.map((column) =>
             make("td", { class: column[2] || "" }, String(column[3] ? column[3](column[1](row)) : column[1](row))),
           ),
         );
-        if (onChoice)
-          tableRow.addEventListener("click", () => {
-            body
-              .querySelectorAll(".chosen")
-              .forEach((/** @type {Element} */ other) => other.classList.remove("chosen"));
-            tableRow.classList.add("chosen");
-            onChoice(row, tableRow);
-          });
         return tableRow;
       }),
     );
@@ -127,11 +145,14 @@ function sortable(columns, rows, onChoice) {
         "th",
         {
           class: column[2] || "",
-          onclick: () => {
+          "aria-sort": "none",
+          ...choosable(() => {
             descending = sortColumn === columnIndex ? !descending : column[2] === "n";
             sortColumn = columnIndex;
+            for (const [place, cell] of Array.from(head.children).entries())
+              cell.setAttribute("aria-sort", place === sortColumn ? (descending ? "descending" : "ascending") : "none");
             fill();
-          },
+          }),
         },
         column[0],
       ),

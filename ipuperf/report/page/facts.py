@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.limits import limits
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.page.figures import Figures
 from ipuperf.report.page.legend import legend
@@ -42,6 +43,8 @@ def page_facts(trace: Trace, most: int) -> dict[str, Any]:
         "memory": tile_memory(tables["tile_memory"]),
         "liveness": liveness(tables, figures.live, figures.live_window),
         "variables": variables_of(tables),
+        "limits": limits(trace, summary["links"]),
+        "modules": lists(figures.modules),
         "links": link_facts(tables, summary["links"], figures.link_use, summary["total_cycles"]),
         "host": lists(tables["host_events"]),
     }

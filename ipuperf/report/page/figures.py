@@ -91,6 +91,11 @@ class Figures:
         """The cost of each op on each IPU."""
         return self.trace.operations_by_ipu()
 
+    @property
+    def modules(self) -> pd.DataFrame:
+        """The tree of the program's modules."""
+        return self.trace.modules()
+
     @cached_property
     def live_window(self) -> Window | None:
         """The window in which live bytes are followed over time; None: everything."""

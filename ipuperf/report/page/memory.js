@@ -188,6 +188,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
           ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
           ["always live", (/** @type {any} */ variable) => (variable.always_live ? "yes" : "")],
           ["for", (/** @type {any} */ variable) => variable.category],
+          ["module", (/** @type {any} */ variable) => variable.module, "long"],
           ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
         ],
         live.slice(0, 300),
@@ -381,6 +382,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
           [
             ["variable", (/** @type {any} */ variable) => variable.name],
             ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
+            ["module", (/** @type {any} */ variable) => variable.module, "long"],
             ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
           ],
           variables,

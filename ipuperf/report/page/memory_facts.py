@@ -118,7 +118,7 @@ def variables_of(tables: Tables) -> dict[str, Any]:
     _, total = summed(key, variables["bytes"][on_tiles])
     classes, by_class, bounds = grouped(intervals["class_id"])
     place = {number: (bounds[index], bounds[index + 1]) for index, number in enumerate(classes.tolist())}
-    lines = dict(zip(ops["op_id"].tolist(), ops["line"], strict=True))
+    of_op = {name: dict(zip(ops["op_id"].tolist(), ops[name], strict=True)) for name in ("module", "line")}
     listed = []
     for number in np.argsort(-total, kind="stable")[:SHOWN_VARIABLES].tolist():
         rows = on_tiles[order[begins[number] : begins[number + 1]]]
@@ -133,7 +133,7 @@ def variables_of(tables: Tables) -> dict[str, Any]:
                 "category": str(variable["category"]),
                 "bytes": int(total[number]),
                 "always_live": always,
-                "line": str(lines.get(int(variable["op_id"]), "")),
+                **{name: str(known.get(int(variable["op_id"]), "")) for name, known in of_op.items()},
                 "live": _columns(intervals, ("step_from", "step_to"), by_class[low:high]),
                 "tiles": _columns(variables, ("tile_from", "tile_to", "bytes"), rows[:_PIECES]),
                 "pieces": len(rows),

@@ -57,7 +57,7 @@ def op_facts(tables: Tables, operations: pd.DataFrame, peaks: Mapping[str, int])
     shown = operations.head(SHOWN_OPS).copy()
     shown["bound"] = bounds(shown)
     shown["memory"] = _memory(tables["variables"], tables["ops"], shown)
-    columns = ["op", "type", "phase", "layer", "line", "ipu", "kind", "bound", "cycles", "waiting_cycles", "share"]
+    columns = ["op", "type", "phase", "module", "line", "ipu", "kind", "bound", "cycles", "waiting_cycles", "share"]
     facts = lists(shown[[*columns, "imbalance_cycles", "memory"]])
     facts["share"] = [round(value, 6) for value in facts["share"]]
     for name in ("flops", "bytes"):

@@ -19,13 +19,13 @@ function operationsView(/** @type {HTMLElement} */ section) {
   );
   const filter = make("input", {
     id: "operations-filter",
-    placeholder: "op, type, layer, line, bound",
+    placeholder: "op, type, module, line, bound",
     size: 26,
     oninput: fill,
   });
   const GROUPS = [
     ["op and IPU", ""],
-    ["layer", "layer"],
+    ["module", "module"],
     ["op type", "type"],
     ["file line", "line"],
     ["phase", "phase"],
@@ -136,7 +136,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
     const shownRows = rows.filter(
       (/** @type {any} */ row) =>
         !searchText ||
-        [row.op, row.type, row.layer, row.line, row.bound].some((text) => text.toLowerCase().includes(searchText)),
+        [row.op, row.type, row.module, row.line, row.bound].some((text) => text.toLowerCase().includes(searchText)),
     );
     const sum = shownRows.reduce((/** @type {number} */ a, /** @type {any} */ row) => a + row.cycles, 0);
     if (!groupSelect.value)
@@ -157,7 +157,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
             moved,
             memory,
             ["phase", (/** @type {any} */ row) => row.phase],
-            ["layer", (/** @type {any} */ row) => row.layer, "long"],
+            ["module", (/** @type {any} */ row) => row.module, "long"],
             ["line", (/** @type {any} */ row) => row.line, "", shortPath],
           ],
           shownRows,

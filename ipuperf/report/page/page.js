@@ -11,6 +11,7 @@ const VIEWS = [
   ["Liveness", livenessView],
   ["Memory", memoryView],
   ["BSP", bspView],
+  ["Modules", modulesView],
   ["Operations", operationsView],
   ["Links", linksView],
   ["Critical path", pathView],
@@ -35,7 +36,9 @@ async function main() {
     for (const [other, { at: section }] of sections) section.hidden = other !== number;
     Array.from(tabs.children).forEach((tab, place) => tab.setAttribute("aria-selected", String(place === number)));
     redraw();
-    history.replaceState(null, "", "#" + VIEWS[number][0].toLowerCase().replace(" ", "-"));
+    // A page in a frame of a notebook has no address.
+    if (location.protocol !== "about:")
+      history.replaceState(null, "", "#" + VIEWS[number][0].toLowerCase().replace(" ", "-"));
   }
   const redraw = () => sections.get(current)?.shown.draw?.();
   VIEWS.forEach(([name], number) =>
@@ -50,6 +53,11 @@ async function main() {
     safeColours = !safeColours;
     redraw();
   };
+  const switchUnits = () => {
+    inCycles = !inCycles;
+    redraw();
+  };
+  document.getElementById("units")?.addEventListener("click", switchUnits);
   document.getElementById("theme")?.addEventListener("click", switchTheme);
   document.getElementById("palette")?.addEventListener("click", switchPalette);
   window.addEventListener("resize", redraw);
@@ -63,6 +71,7 @@ async function main() {
     else if (VIEWS[number]) show(number);
     else if (event.key === "t") switchTheme();
     else if (event.key === "c") switchPalette();
+    else if (event.key === "u") switchUnits();
   });
   if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.dataset.theme = "dark";
   show(

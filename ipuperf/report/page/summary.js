@@ -45,6 +45,22 @@ function adviceOf(advice) {
 }
 const changeOfBytes = (/** @type {number} */ count) => (count > 0 ? "+" : "") + wholeNumber(count) + " B";
 
+/** A bar for each limit of the machine; the row is as wide as the limit. */
+function usedLimits() {
+  const bar = (/** @type {any} */ limit) => {
+    const said = percent(limit.share, 1);
+    const fill = make("i", { style: `left:0;width:${Math.min(100 * limit.share, 100)}%;background:var(--accent)` });
+    return make(
+      "div",
+      { class: "bar", "data-limit": limit.name, "data-share": limit.share },
+      make("span", {}, limit.label),
+      make("div", { class: "track", role: "img", "aria-label": limit.label + ": " + said }, fill),
+      make("span", { class: "value" }, said),
+    );
+  };
+  return make("div", { id: "limits" }, ...facts.limits.map(bar));
+}
+
 function summaryView(/** @type {HTMLElement} */ section) {
   const { meta, time } = facts;
   if (facts.untold) section.append(make("p", { class: "note" }, facts.untold));
@@ -91,6 +107,7 @@ function summaryView(/** @type {HTMLElement} */ section) {
     );
   cards.append(card(String(meta.num_ipus), "IPUs, " + meta.replicas + " replica(s), " + meta.machine));
   section.append(cards);
+  if (facts.limits.length) section.append(make("h2", {}, "How much of the machine is used"), usedLimits());
   const bars = make("div", { id: "waterfall" });
   if (time) {
     section.append(make("h2", {}, "Where the time goes, on IPU " + time.ipu + ", which sets the pace"), bars);

@@ -18,12 +18,16 @@ function timelineView(/** @type {HTMLElement} */ section) {
   const steps = timeline.segments;
   const manyRows = timeline.rows.length > 8;
   const LABEL = 118;
-  const BAR = manyRows ? 15 : 22;
+  const LEAST_BAR = manyRows ? 15 : 22;
+  const MOST_BAR = 140;
   const STRIP = 12;
   const GAP = manyRows ? 4 : 8;
   const TOP = 22;
   const LANE = 13;
-  const ROW = BAR + STRIP + GAP;
+  /** The height of a bar follows from the window and from what the user stretches it by. */
+  let BAR = LEAST_BAR;
+  let ROW = BAR + STRIP + GAP;
+  let stretch = 1;
   const traceEnd = Math.max(
     ...timeline.rows.map((/** @type {any} */ row) => (row.reach.length ? row.reach[row.reach.length - 1] : 0)),
     1,
@@ -45,7 +49,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
   const description = make(
     "div",
     { class: "facts", id: "timeline-facts" },
-    "Wheel or w/s: zoom. Drag or a/d: move. Click: what a slice is. 0: all. p: pipeline grid. l: links. /: search an op, n: the next.",
+    "Wheel or w/s: zoom. Drag or a/d: move. Click: what a slice is. 0: all. +/-: higher or lower rows. p: pipeline grid. l: links. /: search an op, n: the next.",
   );
   const windowLabel = make("span", { id: "timeline-window" });
   const searchBox = make("input", {
@@ -120,9 +124,19 @@ function timelineView(/** @type {HTMLElement} */ section) {
       ),
     );
   const rowTop = (/** @type {number} */ n) => TOP + n * ROW;
-  const hostTop = rowTop(timeline.rows.length);
-  const laneTop = hostTop + timeline.host.length * (LANE + 3);
-  const height = () => laneTop + (linksShown ? timeline.lanes.length * (LANE + 3) : 0) + 6;
+  let hostTop = 0;
+  let laneTop = 0;
+  /** Give the bars the height that fills the window; return that of the whole picture. */
+  function arrange() {
+    const lanes = (timeline.host.length + (linksShown ? timeline.lanes.length : 0)) * (LANE + 3);
+    const room = window.innerHeight - canvas.offsetTop - description.offsetHeight - 40 - TOP - lanes;
+    const filling = Math.min(Math.max(room / timeline.rows.length - STRIP - GAP, LEAST_BAR), MOST_BAR);
+    BAR = Math.round(Math.min(Math.max(filling * stretch, 6), 400));
+    ROW = BAR + STRIP + GAP;
+    hostTop = rowTop(timeline.rows.length);
+    laneTop = hostTop + timeline.host.length * (LANE + 3);
+    return hostTop + lanes + 6;
+  }
   const rowOf = new Map(
     timeline.rows.map((/** @type {any} */ row, /** @type {number} */ n) => [row.ipu * 64 + row.lane, n]),
   );
@@ -312,7 +326,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
   function draw() {
     frameCount++;
     frameRequested = false;
-    const { drawing, width } = context(canvas, height());
+    const { drawing, width } = context(canvas, arrange());
     const pixels = Math.floor(width - LABEL);
     const scale = pixels / (range[1] - range[0]);
     const x = (/** @type {number} */ cycle) => LABEL + (cycle - range[0]) * scale;
@@ -394,8 +408,9 @@ function timelineView(/** @type {HTMLElement} */ section) {
     const tickDistance = tickUnit * Math.ceil((range[1] - range[0]) / tickUnit / 8);
     for (let cycle = Math.ceil(range[0] / tickDistance) * tickDistance; cycle < range[1]; cycle += tickDistance) {
       drawing.fillRect(x(cycle), TOP - 6, 1, 4);
-      if (x(cycle) < width - 70) drawing.fillText(wholeNumber(cycle), x(cycle) + 3, 9);
+      if (x(cycle) < width - 70) drawing.fillText(timeText(cycle), x(cycle) + 3, 9);
     }
+    drawing.fillText("time in " + timeUnit(), 4, 9);
   }
   /** A label inside a slice, cut to the room that it has. */
   function drawLabel(
@@ -451,7 +466,9 @@ function timelineView(/** @type {HTMLElement} */ section) {
         drawing.fillStyle = kind === 3 || kind === 11 || kind === 10 ? "#ffffff" : "#202020";
         drawLabel(
           drawing,
-          timeline.ops[steps.op[j]].split("/").pop() || facts.kinds[kind].label,
+          WAITING.has(facts.kinds[kind].name)
+            ? "waits"
+            : timeline.ops[steps.op[j]].split("/").pop() || facts.kinds[kind].label,
           Math.max(left, LABEL),
           Math.min(right, width),
           y,
@@ -598,6 +615,10 @@ function timelineView(/** @type {HTMLElement} */ section) {
     range = [Math.max(from, traceBegin), Math.min(to, traceEnd)];
     changed();
   }
+  function rowsBy(/** @type {number} */ factor) {
+    stretch *= factor;
+    changed();
+  }
   function move(/** @type {number} */ distance) {
     const length = range[1] - range[0];
     const from = Math.min(Math.max(range[0] + distance, traceBegin), traceEnd - length);
@@ -628,7 +649,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
       `cycles ${wholeNumber(start)} to ${wholeNumber(start + steps.dur[j])}: ${wholeNumber(steps.dur[j])} (${seconds(steps.dur[j])}); average tile ${wholeNumber(steps.mean[j])}, ${wholeNumber(steps.tiles[j])} tiles active` +
       (steps.slowest[j] >= 0 ? `, slowest ${steps.slowest[j]}` : "") +
       `\n${bytes(steps.bytes_in[j])} in, ${bytes(steps.bytes_out[j])} out, ${wholeNumber(steps.flops[j])} FLOP` +
-      (opRow >= 0 && facts.operations.line[opRow] ? `; ${shortPath(facts.operations.line[opRow])}` : "");
+      (opRow >= 0 ? `; ${facts.operations.module[opRow]}, ${shortPath(facts.operations.line[opRow])}` : "");
     changed();
   }
   function next() {
@@ -738,6 +759,8 @@ function timelineView(/** @type {HTMLElement} */ section) {
         n: next,
         p: () => gridButton.click(),
         l: () => linksButton.click(),
+        "+": () => rowsBy(1.25),
+        "-": () => rowsBy(0.8),
       })[event.key];
       if (!action) return false;
       action();

@@ -215,7 +215,7 @@ def _replace(graph: Graph, old_op: Op, new_ops: list[Op]) -> None:
     The result of the last new op replaces that of ``old_op``, and the new ops take over its constraints of order.
     """
     for op in new_ops:
-        op.location, op.scope, op.phase = old_op.location, old_op.scope, old_op.phase
+        op.location, op.scope, op.module, op.phase = old_op.location, old_op.scope, old_op.module, old_op.phase
     replacements = dict(zip(old_op.outputs, new_ops[-1].outputs, strict=True))
     for old_output, new_output in replacements.items():
         for reader in old_output.consumers:

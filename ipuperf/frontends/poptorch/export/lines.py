@@ -21,12 +21,14 @@ from ..aten.lowering import ExportError
 from ..errors import Error, UnsupportedError
 from .module_state import overlap_of
 
-#: The annotation of a node that says the line it comes from.
-LINE = "ipuperf_line"
+#: The annotations of a node that say the line and the module it comes from.
+LINE, MODULE = "ipuperf_line", "ipuperf_module"
 
 _HIDDEN = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(ipuperf.__file__) + os.sep)
 #: (PyTorch Geometric puts an ``index_select`` of its own into PyTorch, which calls PyTorch's.)
 _STAND_INS = (os.sep + "contextlib.py", os.path.join("torch_geometric", "hash_tensor.py"))
+#: The function through which PyTorch runs every call of a module.
+_CALL = torch.nn.Module._call_impl.__code__
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -42,6 +44,22 @@ def calling_line() -> str:
     while frame is not None:
         if is_user_file(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def paths_of(model: torch.nn.Module) -> dict[int, str]:
+    """The path of each module of ``model`` by its identity, such as ``blocks.3.fc``; the model's own is its class."""
+    # A module with several paths has the first one, as parameters do.
+    return {id(module): path or type(model).__name__ for path, module in model.named_modules()}
+
+
+def calling_module(paths: Mapping[int, str]) -> str:
+    """The path of the innermost module of ``paths`` that is being called; "" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _CALL and (path := paths.get(id(frame.f_locals["self"]))) is not None:
+            return path
         frame = frame.f_back
     return ""
 

@@ -20,7 +20,7 @@ from ..enums import OverlapMode
 from ..errors import Error, PartitionError, UnsupportedError
 from ..executor.partition import Partition
 from .bodies import BODY, Body, conditional
-from .lines import location_of_node, tags_of
+from .lines import MODULE, location_of_node, tags_of
 from .parts import Flow, Part, Place
 from .trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced
 
@@ -342,6 +342,7 @@ class StageWriter:
         """The lowering of a node's part, told that the node is next."""
         low = self._site(node).lowering
         low.location, low.naming, low.target = location_of_node(node), node.name, name_of(node.target)
+        low.module = tags_of(node).get(MODULE)
         low.shapes, low.dtypes = _specs(node, low.target)
         operand = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], torch.fx.Node) else None
         if isinstance(operand, torch.Tensor):

@@ -33,10 +33,13 @@ from .equal_ops import simplified_once
 from .in_place import DATA, DETACHING, SET_DATA, UnseenChanges, check_written, set_data, with_numbers, written
 from .lines import (
     LINE,
+    MODULE,
     calling_line,
+    calling_module,
     explained,
     is_raised_by_user,
     location_of_node,
+    paths_of,
     tags_of,
     told_at,
     unsupported_at,
@@ -161,15 +164,17 @@ def _alias(leaf: torch.Tensor) -> torch.Tensor:
 
 
 class _Tagger(TorchFunctionMode):
-    """Annotates the nodes of each call: active block (None: none), whether gradients flow, which loss.
+    """Annotates the nodes of each call: active block (None: none), module, line, whether gradients flow, which loss.
 
     Attributes:
         home: where the stand-ins for tensors are.
+        paths: path of each module of the model, by the module's identity.
         differentiated: the line that asked last for gradients within ``forward``.
     """
 
-    def __init__(self, recorder: BlockRecorder, training: bool, home: torch.device) -> None:
+    def __init__(self, recorder: BlockRecorder, training: bool, home: torch.device, paths: Mapping[int, str]) -> None:
         super().__init__()
+        self.paths = paths
         self.recorder = recorder
         self.training = training
         self.home = home
@@ -194,7 +199,7 @@ class _Tagger(TorchFunctionMode):
             tags[BODY] = "/".join(self.recorder.bodies)
         if self.recorder.multi_conv is not None:
             tags[MULTI_CONV] = self.recorder.multi_conv
-        tags[LINE] = calling_line()
+        tags[LINE], tags[MODULE] = calling_line(), calling_module(self.paths)
         if getattr(func, "__name__", "") in LOSS_FUNCTIONS:
             self.losses += 1
             tags[LOSS] = self.losses
@@ -261,7 +266,7 @@ def trace(
                 front_ends_in_force(),
                 on_ipus(home),
             )
-            tagger = _Tagger(recorder, training, home)
+            tagger = _Tagger(recorder, training, home, paths_of(module))
             for context in (*surroundings, tagger):
                 stack.enter_context(context)
             try:

@@ -1,0 +1,104 @@
+"""Which op of the user's program each op and each tensor of data belongs to, for reports.
+
+Ops of the user's modules know their module and their line. A pipeline, a stash, an accumulation or a weight update is
+made around them; nobody states a module there. Such an op belongs to an op of a module that the data lead to:
+
+- what changes a tensor belongs to the first reader of the tensor (an update to the layer of its weight);
+- otherwise to the op that made an operand, else to the first reader of an operand or result.
+
+Calls are followed into the called graphs. An op that leads nowhere belongs to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from .graph import callees_first, calling
+from .schedule import schedule
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .op import Op
+    from .tensor import Tensor
+
+_OfTensors = dict["Tensor", "Op"]
+
+
+class Sources(NamedTuple):
+    """The source of each op that has no module itself, and the first reader of each tensor, both ops of modules."""
+
+    ops: Mapping[Op, Op]
+    readers: Mapping[Tensor, Op]
+
+    def of(self, op: Op) -> Op:
+        """The op whose module and line reports show for ``op``."""
+        return self.ops.get(op, op)
+
+
+def sources_of(main: Graph) -> Sources:
+    """The sources of all ops and tensors that ``main`` and the graphs it calls have."""
+    ops: dict[Op, Op] = {}
+    readers: _OfTensors = {}
+    makers: _OfTensors = {}
+    graphs = callees_first(main)
+    # Callers need to know what their callees read and make; then callees learn what they are called with.
+    for graph in (*graphs, *reversed(graphs)):
+        order = schedule(graph)
+        # Readers come first, because updates follow their weights, and again for what only the makers lead to.
+        _note_readers(order, ops, readers)
+        _note_makers(order, ops, readers, makers)
+        _note_readers(order, ops, readers)
+        for callee, operands in [call for op in calling(graph) for call in op.calls()]:
+            for tensor, operand in zip(callee.inputs, operands, strict=False):
+                for known in (readers, makers):
+                    if operand in known:
+                        known.setdefault(tensor, known[operand])
+    return Sources(ops, readers)
+
+
+def _note_readers(order: Iterable[Op], ops: dict[Op, Op], readers: _OfTensors) -> None:
+    """Walk backwards, so that the last reader seen is a tensor's first. An op may follow those who read its results."""
+    for op in reversed(list(order)):
+        source = _known(op, ops) or _first(op.outputs, readers)
+        if source is not None and not op.module:
+            ops[op] = source
+        called = {
+            operand: readers[tensor]
+            for callee, operands in op.calls()
+            for tensor, operand in zip(callee.inputs, operands, strict=False)
+            if tensor in readers
+        }
+        for tensor in op.inputs:
+            reader = called.get(tensor, source)
+            if reader is not None:
+                readers[tensor] = reader
+
+
+def _note_makers(order: Iterable[Op], ops: dict[Op, Op], readers: _OfTensors, makers: _OfTensors) -> None:
+    """Walk forwards: what changes a tensor follows its first reader, every other op the makers of its operands."""
+    for op in order:
+        if not op.module:
+            changed = _first([op.inputs[index] for index in op.modified_inputs()], readers)
+            source = changed or _first(op.inputs, makers) or _known(op, ops) or _first(op.inputs, readers)
+            if source is not None:
+                ops[op] = source
+        made = {
+            result: makers[tensor]
+            for callee, _ in op.calls()
+            for tensor, result in zip(callee.outputs, op.outputs, strict=False)
+            if tensor in makers
+        }
+        source = _known(op, ops)
+        for tensor in op.outputs:
+            maker = made.get(tensor, source)
+            if maker is not None:
+                makers[tensor] = maker
+
+
+def _known(op: Op, ops: Mapping[Op, Op]) -> Op | None:
+    return op if op.module else ops.get(op)
+
+
+def _first(tensors: Iterable[Tensor], sources: Mapping[Tensor, Op]) -> Op | None:
+    return next((sources[tensor] for tensor in tensors if tensor in sources), None)

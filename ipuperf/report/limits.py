@@ -1,0 +1,59 @@
+"""How much of what the machine can do a program uses: matrix units, links, Streaming Memory, the host's connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+LINKS = {
+    "ipu_link": "busiest IPU-Link",
+    "gw_link": "busiest GW-Link",
+    "ddr": "busiest Streaming Memory",
+    "pcie": "busiest PCIe connection of the host",
+}
+"""Kinds of links in words."""
+
+
+def limits(trace: Trace, links: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The share of each limit that is used over the whole trace, in the order in which a reader looks.
+
+    FLOP count against the peak of the matrix units of all IPUs, each op at the peak of its type. A kind of link counts
+    as its busiest link, by bytes over what it could carry (``links`` of a summary). Each limit has name, label and
+    share (0 to 1); limits that the trace does not know are left out. Simplification: of the exchange the share of the
+    time is told, because a trace has no limit of its bytes.
+    """
+    used = []
+    instances = trace.columns("instances")
+    if not len(instances["instance"]):
+        return []
+    # The IPUs of different replicas have different numbers.
+    elapsed = int((instances["start"] + instances["dur"]).max() - instances["start"].min())
+    total = elapsed * len(np.unique(instances["ipu"]))
+    if total and trace.meta["peak_flops_per_cycle"]:
+        used.append(
+            {"name": "flops", "label": "peak FLOP/s of the matrix units", "share": _cycles_at_peak(trace) / total}
+        )
+    if total:
+        share = int(trace.totals()["exchange"].sum()) / total
+        used.append({"name": "exchange", "label": "internal exchange, of the time", "share": share})
+    for kind, label in LINKS.items():
+        shares = [float(link["utilisation"]) for link in links if link["kind"] == kind and link["bytes"]]
+        if shares:
+            used.append({"name": kind, "label": label, "share": max(shares)})
+    return used
+
+
+def _cycles_at_peak(trace: Trace) -> float:
+    """The cycles that the FLOP of all IPUs take at the peak of their types."""
+    peaks, ops, costs = trace.meta["peak_flops_per_cycle"], trace.columns("ops"), trace.operations()
+    types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
+    at_peak = (
+        int(flops) / peaks[types[op]]
+        for op, flops in zip(costs["op"], costs["flops"], strict=True)
+        if flops and types.get(op) in peaks
+    )
+    return float(sum(at_peak))

@@ -1,0 +1,129 @@
+"""Every cycle and every byte of a tile belongs to a module and a line of the user's file, in each front end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipuperf
+from ipuperf.report.page.facts import page_facts
+from ipuperf.runtime.settings import RunSettings, use_settings
+from ipuperf.trace import PHASES, Trace
+from ipuperf.trace.operations import NO_OP_NAME
+
+
+def gpt() -> None:
+    """Two blocks of attention in two stages of a pipeline, in PopTorch."""
+    torch = pytest.importorskip("torch")
+    import poptorch
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.qkv = torch.nn.LayerNorm(8), torch.nn.Linear(8, 24)
+            self.mlp = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 8))
+
+        def forward(self, x: Any) -> Any:
+            q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
+            return self.mlp(x + torch.softmax(q @ k.transpose(1, 2), -1) @ v)
+
+    class Gpt(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = torch.nn.Embedding(16, 8), torch.nn.Linear(8, 16)
+            self.blocks = torch.nn.ModuleList([poptorch.BeginBlock(Block(), ipu_id=ipu) for ipu in range(2)])
+
+        def forward(self, ids: Any) -> Any:
+            x = self.tokens(ids)
+            for block in self.blocks:
+                x = block(x)
+            loss = torch.nn.functional.cross_entropy(self.head(x).flatten(0, 1), ids.flatten())
+            return poptorch.identity_loss(loss, reduction="none")
+
+    options = poptorch.Options()
+    options.Training.gradientAccumulation(4)
+    model = Gpt()
+    poptorch.trainingModel(model, options, poptorch.optim.AdamW(model.parameters()))(torch.arange(32).view(4, 8) % 16)
+
+
+def keras_pipeline() -> None:
+    """Two stages of dense layers in Keras."""
+    pytest.importorskip("tensorflow")
+    from tensorflow import keras
+    from tensorflow.python import ipu
+
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 2
+    config.configure_ipu_system()
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        inputs = keras.Input((4,))
+        with keras.ipu.PipelineStage(0):
+            x = keras.layers.Dense(8, activation="relu", name="first")(inputs)
+        with keras.ipu.PipelineStage(1):
+            x = keras.layers.Dense(2, name="second")(keras.layers.LayerNormalization()(x))
+        model = keras.Model(inputs, x)
+        model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
+        model.compile("adam", "mse", steps_per_execution=4)
+        model.fit(np.ones((8, 4), np.float32), np.ones((8, 2), np.float32), batch_size=2, verbose=0)
+
+
+def remote_variables() -> Trace:
+    """The perceptron of the tutorial, with Adam's state in Streaming Memory."""
+    from ipuperf.models.mnist_mlp import TrainingOptions, training_session
+
+    return ipuperf.simulate_session(training_session(TrainingOptions(threshold=math.inf)).session)
+
+
+PROGRAMS = {"gpt": gpt, "keras pipeline": keras_pipeline, "remote variables": remote_variables}
+INSIDE = {
+    "gpt": {"blocks.0", "blocks.0.mlp.2", "blocks.1.qkv", "blocks.1.norm", "head", "tokens"},
+    "keras pipeline": {"first", "second", "layer_normalization"},
+    "remote variables": {"Classifier.fc1", "Classifier.fc4"},
+}
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def name(request: pytest.FixtureRequest) -> str:
+    """A program."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trace(name: str, installed_front_ends: Callable[[], Any]) -> Trace:
+    """The trace of its first executable."""
+    with installed_front_ends(), use_settings(RunSettings()) as used:
+        return PROGRAMS[name]() or used.executables[0].trace
+
+
+def test_every_cycle_and_byte_has_a_module_and_a_line(name: str, trace: Trace) -> None:
+    operations = trace.operations()
+    operations = operations[operations.op != NO_OP_NAME]
+    assert operations.cycles.sum() == trace.modules().own_cycles.sum() > 0  # syncs of no op are waiting
+    assert INSIDE[name] <= set(operations.module)
+    lines = trace.table("ops").set_index("op_id")["line"]
+    variables = trace.table("variables")
+    assert (operations.module != "").all()
+    assert operations.line.str.fullmatch(r".*\.py:\d+").all()
+    assert lines.loc[variables.op_id].str.fullmatch(r".*\.py:\d+").all()  # an op for each of them
+
+
+def test_updates_belong_to_the_modules_of_their_weights(name: str, trace: Trace) -> None:
+    if name != "gpt":
+        pytest.skip("PopXL's and TensorFlow's optimisers have modules of their own")
+    updates = trace.modules().set_index("module")["update"]
+    assert all(updates[module] > 0 for module in ("blocks.0.mlp.2", "blocks.1.qkv", "head", "tokens"))
+
+
+def test_no_column_of_the_page_is_empty(name: str, trace: Trace) -> None:
+    facts = page_facts(trace, 1000)
+    for table in ("operations", "modules"):
+        for column, values in facts[table].items():
+            # A program has not all phases.
+            assert column in PHASES or not isinstance(values, list) or any(values), (table, column)
+    for variable in facts["variables"]["listed"]:
+        assert variable["module"], variable["name"]
+        assert variable["line"], variable["name"]

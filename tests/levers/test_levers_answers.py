@@ -310,6 +310,20 @@ class Scripted(Lever):
             yield one
 
 
+def test_pairs_are_of_changes_that_do_not_exclude_each_other(installed_front_ends: Callable) -> None:
+    """Pairs that leave the training as it is come first; a pair that is no faster than one of both is left out."""
+    with installed_front_ends():
+        run = run_of("batches", installed_front_ends)
+    works = {"a": 3, "b": 2, "c": 2, "d": 4, "e": 1}
+    subjects = {"a": {"x"}, "b": {"y"}, "c": {"x", "z"}, "d": {"w"}, "e": {"v"}}
+    changes = [Change(name, frozenset(subjects[name]), Fraction(work)) for name, work in works.items()]
+    changes[3] = replace(changes[3], training="another batch")
+    found = measure(run, [Scripted(Trial(change, run.trace)) for change in changes])
+    assert [pair.what for pair in found.pairs] == ["d; and a", "d; and b", "d; and c", "a; and b", "b; and c"]
+    assert [pair.change.work for pair in found.pairs] == [12, 8, 8, 6, 4]
+    assert [pair.change.training for pair in found.pairs] == ["another batch"] * 3 + [""] * 2
+
+
 def test_the_best_that_fits_and_what_is_refused(installed_front_ends: Callable) -> None:
     with installed_front_ends():
         run = run_of("batches", installed_front_ends)

@@ -115,9 +115,10 @@ def _pairs(run: Rerun, results: LeverResults) -> tuple[Trial, ...]:
     compatible = [
         (first, second)
         for first, second in combinations(sorted((*same, *other), key=lambda trial: trial.cycles), 2)
-        if not first.change.touches & second.change.touches
+        if first.change.touches.isdisjoint(second.change.touches)
     ]
-    compatible.sort(key=lambda pair: -sum(map(results.gain, pair)))
+    # Pairs that leave the training as it is are simulated before others.
+    compatible.sort(key=lambda pair: (any(one.change.training for one in pair), -sum(map(results.gain, pair))))
     pairs: list[Trial] = []
     for first, second in compatible[:PAIRS]:
         fitting, _ = _fitting(each_simulated(run, [first.change.with_other(second.change)]))

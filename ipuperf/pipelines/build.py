@@ -261,7 +261,8 @@ class PipelineWriter:
     def seed_variable(self, stage: PipelineStage) -> Variable:
         """The seed of a stage: (seed, micro-batches since the weights were uploaded), one per replica."""
         replicas, graph = self.ir.replication_factor, self.ir.main_graph
-        stage_seed = self._seed + stage.part * _SEED_STRIDE * 31
+        # The seeds of a stage's replicas end before those of the next one begin.
+        stage_seed = self._seed + stage.part * _SEED_STRIDE * max(31, replicas)
         rows = [[(stage_seed + replica * _SEED_STRIDE) & 0xFFFFFFFF, 0] for replica in range(replicas)]
         data = np.array(rows, np.uint32)
         # Each replica is a group of its own, as each has its own seed.

@@ -1,6 +1,6 @@
 """Compare several runs: their figures in one table, how alike the runs are, and the cause of the largest change.
 
-The last run of each trace is compared. Figures have names that do not depend on identifiers (op, phase, part of time,
+The last run of each trace is compared. Figures have names that do not depend on identifiers (op, module, phase, part of time,
 category), so that different programs can be compared. A figure that a run does not have counts as 0.
 
 Ops are compared by their names without the number at the end, because that number changes as soon as a program has one
@@ -32,6 +32,7 @@ COMPARED: dict[str, str] = {
     "run": "The last run and what it holds",
     "time": "Time of the last run, on the IPU that sets its pace",
     "phase": "Phases, all IPUs",
+    "module": "Modules, each without those inside it, all IPUs",
     "op": "Operations, all IPUs",
     "memory": "Memory by category, the IPUs of one replica",
     "fullest tile": "The fullest tile by category",
@@ -107,6 +108,7 @@ class ComparedRun:
             figures["time", part, unit] = time(cycles)
         for group, column in (
             ("phase", ops["phase"]),
+            ("module", ops["module"]),
             ("op", ops["op"].map(lambda name: self.same_op.get(name, name))),
         ):
             for key, cycles in ops["cycles"].groupby(column, sort=False).sum().items():

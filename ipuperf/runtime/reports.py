@@ -238,7 +238,7 @@ def _script(report: Path) -> str:
 
 
 def _is_older(path: Path, reference: Path) -> bool:
-    """Whether both files are there and ``path`` was not written after ``other``."""
+    """Whether both files are there and ``path`` was not written after ``reference``."""
     return path.is_file() and reference.is_file() and path.stat().st_mtime_ns <= reference.stat().st_mtime_ns
 
 

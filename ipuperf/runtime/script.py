@@ -42,7 +42,7 @@ from .sources import ScriptError, Source
 from .tracebacks import calling_line, is_about_the_program, is_below, library_folders, shorten
 
 _MAIN = "__main__"
-#: Exit code for a request that ipuperf cannot fulfil, as on the command line (``commands/failures.py``).
+#: Exit code for a request that ipuperf cannot fulfil, as on the command line (``cli/failures.py``).
 _WRONG = 2
 
 

@@ -92,6 +92,23 @@ def test_layers_as_bodies() -> None:
     torch.testing.assert_close(model(torch.tensor([False]), x), second(x))
 
 
+def test_norms_in_a_body_follow_the_options() -> None:
+    norm, order, options = nn.GroupNorm(2, 4), [0, 2, 1, 3], poptorch.Options()
+    options._Popart.set("groupNormStridedChannelGrouping", True)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = norm
+
+        def forward(self, condition: Any, x: Any) -> Any:
+            return poptorch.cond(condition, self.norm, [x], lambda a: a, [x])[0]
+
+    x = torch.rand(3, 4, 5)
+    given = poptorch.inferenceModel(Model(), options)(torch.tensor([True]), x)
+    torch.testing.assert_close(given, norm(x[:, order])[:, order], rtol=1e-4, atol=1e-5)
+
+
 def test_the_longer_body_is_charged_once() -> None:
     def chain(x: Any, count: int) -> Any:
         for _ in range(count):

@@ -378,7 +378,7 @@ class Session:
     def _in_dtype(
         value: Any, element_type: np.dtype, subject: str, downcast: bool = True, error: type[Exception] = ValueError
     ) -> np.ndarray:
-        """Host data as an array of ``wanted``: that type, or its 64-bit counterpart when the values fit.
+        """Host data as an array of ``element_type``: that type, or its 64-bit counterpart when the values fit.
 
         Raises:
             error: another type; ValueError: integers that do not fit.

@@ -43,7 +43,7 @@ function bspView(/** @type {HTMLElement} */ section) {
     make(
       "p",
       { class: "note" },
-      "Phases of supersteps in their order, over all tiles: a bar is as long as the slowest tile takes; filled is the average tile, light what the others wait for the slowest. The window begins where the time line does. a/d: move, w/s: fewer or more.",
+      "Phases of supersteps in their order, over all tiles: a bar is as long as the slowest tile takes; filled is the average tile, light what the others wait for the slowest. It opens where tiles wait longest for the slowest, or where the time line was. a/d: move, w/s: fewer or more.",
     ),
     make(
       "div",
@@ -112,14 +112,16 @@ function bspView(/** @type {HTMLElement} */ section) {
     });
     const HEIGHT = 230;
     const { drawing, width } = context(canvas, HEIGHT);
-    const longest = Math.max(...phases.map((phase) => phase.dur), 1);
+    // Waiting for the host would dwarf everything that tiles do, so its bars end at the top.
+    const own = phases.filter((phase) => LOCAL.has(facts.kinds[steps.kind[phase.j]].name));
+    const longest = Math.max(...(own.length ? own : phases).map((phase) => phase.dur), 1);
     const barWidth = (width - 76) / Math.max(phases.length, 1);
     drawing.fillStyle = colour("--line");
-    for (let quarter = 0; quarter <= 4; quarter++)
-      drawing.fillRect(70, HEIGHT - 20 - (quarter / 4) * (HEIGHT - 34), width - 76, 0.6);
+    const level = (/** @type {number} */ cycles) => HEIGHT - 20 - (cycles / longest) * (HEIGHT - 34);
+    for (const cycles of ticks(0, longest, 4)) drawing.fillRect(70, level(cycles), width - 76, 0.6);
     phases.forEach((phase, place) => {
-      const height = (phase.dur / longest) * (HEIGHT - 34);
-      const mean = (Math.min(steps.mean[phase.j], phase.dur) / longest) * (HEIGHT - 34);
+      const height = Math.min(phase.dur / longest, 1.03) * (HEIGHT - 34);
+      const mean = Math.min(steps.mean[phase.j] / longest, height / (HEIGHT - 34)) * (HEIGHT - 34);
       const left = 70 + place * barWidth;
       drawing.fillStyle = kindColour(steps.kind[phase.j]);
       drawing.globalAlpha = 0.35;
@@ -137,9 +139,8 @@ function bspView(/** @type {HTMLElement} */ section) {
       }
     });
     drawing.fillStyle = colour("--soft");
-    for (let quarter = 1; quarter <= 4; quarter++)
-      drawing.fillText(wholeNumber((longest * quarter) / 4), 6, HEIGHT - 20 - (quarter / 4) * (HEIGHT - 34));
-    drawing.fillText("cycles", 6, HEIGHT - 20);
+    for (const cycles of ticks(0, longest, 4).slice(1)) drawing.fillText(timeText(cycles), 6, level(cycles));
+    drawing.fillText(timeUnit(), 6, HEIGHT - 9);
     legendBox.replaceChildren(
       legend(
         firstOfEachName(
@@ -193,6 +194,8 @@ function bspView(/** @type {HTMLElement} */ section) {
       ),
     );
   }
+  // What most tiles wait for says more than the first steps of the program.
+  if (shownWindow.from === null) worst();
   return {
     draw,
     key: (/** @type {KeyboardEvent} */ event) => {

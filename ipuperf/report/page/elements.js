@@ -9,6 +9,8 @@
  */
 
 /** @type {any} */ let facts;
+/** Kinds of steps that an IPU does alone. */
+const LOCAL = new Set(["compute", "exchange", "sync"]);
 /** Kinds of steps in which an IPU waits for others. */
 const WAITING = new Set(["sync_external", "idle"]);
 let safeColours = false;
@@ -36,6 +38,15 @@ function seconds(/** @type {number} */ cycles) {
   ]))
     if (Math.abs(value) >= limit) return (value / limit).toPrecision(4) + " " + unit;
   return (value * 1e9).toPrecision(4) + " ns";
+}
+/** Round numbers from ``from`` to ``until``, about ``count`` of them: 1, 2 or 5 times a power of ten apart.
+ * @param {number} from @param {number} until @param {number} count */
+function ticks(from, until, count) {
+  const rough = Math.max((until - from) / count, 1e-9);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const distance = Math.max(power * ([1, 2, 5].find((factor) => factor * power >= rough) || 10), 1);
+  const first = Math.ceil(from / distance);
+  return Array.from({ length: Math.max(Math.floor(until / distance) - first + 1, 0) }, (_, i) => (first + i) * distance);
 }
 /** Whether axes of time show cycles or time of the clock. */
 let inCycles = true;

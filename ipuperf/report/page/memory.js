@@ -132,17 +132,14 @@ function livenessView(/** @type {HTMLElement} */ section) {
       lower = upper;
     }
     drawing.fillStyle = colour("--soft");
-    for (let i = 0; i <= 4; i++) {
-      const amount = (top * i) / 4;
+    for (const amount of ticks(0, top, 4)) {
       drawing.fillText(bytes(amount), 4, Math.min(Math.max(y(amount), 7), HEIGHT - BOTTOM - 6));
       drawing.fillRect(LEFT, y(amount), width - LEFT - 8, 0.5);
     }
-    for (let i = 0; i <= 6; i++)
-      drawing.fillText(
-        wholeNumber(begin + ((last - begin) * i) / 6),
-        Math.min(x(begin + ((last - begin) * i) / 6), width - 78),
-        HEIGHT - 9,
-      );
+    drawing.fillText(overCycles ? timeUnit() : "step", 4, HEIGHT - 9);
+    for (const position of ticks(begin, last, 6))
+      if (x(position) < width - 78)
+        drawing.fillText(overCycles ? timeText(position) : wholeNumber(position), x(position), HEIGHT - 9);
     const totals = sums(curves);
     const peak = totals.indexOf(Math.max(...totals));
     if (chosenStep < 0) chosenStep = curves.step[peak];
@@ -312,13 +309,10 @@ function memoryView(/** @type {HTMLElement} */ section) {
       });
     });
     drawing.fillStyle = colour("--soft");
-    for (let i = 0; i <= 4; i++) drawing.fillText(bytes((top * i) / 4), 4, y((top * i) / 4));
-    for (let i = 0; i <= 6; i++)
-      drawing.fillText(
-        "tile " + wholeNumber((memory.tiles * i) / 6),
-        Math.min(x((memory.tiles * i) / 6), width - 60),
-        HEIGHT - 9,
-      );
+    for (const amount of ticks(0, top, 4)) drawing.fillText(bytes(amount), 4, y(amount));
+    drawing.fillText("tile", 4, HEIGHT - 9);
+    for (const tile of ticks(0, memory.tiles, 6))
+      if (x(tile) < width - 40) drawing.fillText(wholeNumber(tile), x(tile), HEIGHT - 9);
     if (limit <= top) {
       drawing.fillStyle = colour("--bad");
       drawing.fillRect(LEFT, y(limit), width - LEFT - 8, 1.5);

@@ -33,7 +33,7 @@ class Tolerance:
             at_least_zero(name, getattr(self, name))
 
     def holds(self, baseline: float, current: float) -> bool:
-        """Whether ``after`` is close enough to the baseline ``before``."""
+        """Whether ``current`` is close enough to ``baseline``."""
         return abs(current - baseline) <= self.rtol * abs(baseline) + self.atol
 
     def __str__(self) -> str:

@@ -45,7 +45,9 @@ class Body:
     def __post_init__(self) -> None:
         around = self.outer.lowering
         # Keys come from around, so that random ops of both bodies differ from all others.
-        self.lowering = Lowering(self.graph, training=around.training, seed=self._seed, next_key=around.next_key)
+        self.lowering = Lowering(
+            self.graph, training=around.training, seed=self._seed, next_key=around.next_key, norms=around.norms
+        )
 
     def _seed(self) -> Tensor:
         return self._input(self.outer.lowering.seed())

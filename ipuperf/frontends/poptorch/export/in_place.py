@@ -127,7 +127,7 @@ def with_numbers(
     """The result of ``change()``, which changes ``x`` unseen.
 
     Args:
-        given: the view of ``x`` that is changed, if it is one with a gradient of its own.
+        view: the view of ``x`` that is changed, if it is one with a gradient of its own.
         gradients: a context in which ops are made that gradients flow through, or not.
     """
     shown = [x] if view is None or view is x else [x, view]

@@ -74,7 +74,7 @@ class Newest(Generic[_Item]):
         return self._found[key]
 
     def put(self, key: bytes, entry: _Item) -> None:
-        """Keep ``item``; what was not used for the longest time goes."""
+        """Keep ``entry``; what was not used for the longest time goes."""
         self._found[key] = entry
         sizes = {key: len(entry_kept.graph.nodes) for key, entry_kept in self._found.items()}
         while sum(sizes.values()) > self.nodes:

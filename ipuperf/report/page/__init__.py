@@ -12,10 +12,11 @@ import html
 import json
 import zlib
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.page.facts import page_facts
+from ipuperf.report.page.run_facts import advice_facts
 from ipuperf.report.text import summary_text
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ _SCRIPTS = (
 
 
 @checked
-def report_page(trace: Trace, title: str | None = None) -> str:
-    """The page as text. ``title`` is by default the name of the program.
+def report_page(trace: Trace, title: str | None = None, advice: dict[str, Any] | None = None) -> str:
+    """The page as text. ``title`` is by default the name of the program; ``advice``: :mod:`ipuperf.report.advice`.
 
     The time line shows a window from the start that is short enough to keep the page below :data:`MOST_BYTES`. All
     other views show the whole trace.
@@ -55,7 +56,7 @@ def report_page(trace: Trace, title: str | None = None) -> str:
     """
     slices = _MOST_SLICES
     while True:
-        text = _page(trace, title, slices)
+        text = _page(trace, title, slices, advice)
         if len(text.encode("utf-8")) <= MOST_BYTES:
             return text
         if slices < 1_000:
@@ -67,8 +68,10 @@ def report_page(trace: Trace, title: str | None = None) -> str:
         slices //= 3
 
 
-def _page(trace: Trace, title: str | None, slices: int) -> str:
-    facts = json.dumps(page_facts(trace, slices), separators=(",", ":"), allow_nan=False)
+def _page(trace: Trace, title: str | None, slices: int, advice: dict[str, Any] | None) -> str:
+    facts = json.dumps(
+        {**page_facts(trace, slices), "advice": advice_facts(advice)}, separators=(",", ":"), allow_nan=False
+    )
     packed = base64.b64encode(zlib.compress(facts.encode("utf-8"), 9)).decode("ascii")
     name = title or str(trace.meta.get("program") or f"a program on {trace.meta['machine']}")
     parts = {

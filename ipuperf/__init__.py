@@ -69,8 +69,8 @@ def simulate_session(session: Any, machine: str | Machine | None = None, **optio
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give IPython the magic ``%%ipuperf`` (``%load_ext ipuperf``); see :mod:`ipuperf.cli.magic`."""
-    from ipuperf.cli.magic import register
+    """Give IPython the magic ``%%ipuperf`` (``%load_ext ipuperf``); see :mod:`ipuperf.runtime.magic`."""
+    from ipuperf.runtime.magic import register
 
     register(shell)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,8 +31,10 @@ def trace_file(run: Path) -> Path:
 
 
 def _levers(folder: Path, trace: Trace) -> str:
-    """Say what changes of the program would gain, or why that is unknown."""
-    from ipuperf.tools.levers import RerunError, levers_text, measure, rerun_of, unsimulated_text
+    """Say what changes of the program would gain, or why that is unknown. The gains are kept in the folder."""
+    from ipuperf.report.advice import ADVICE
+    from ipuperf.tools.levers import RerunError, lever_values, levers_text, measure, rerun_of, unsimulated_text
+    from ipuperf.trace import replacing
 
     if sys.stderr.isatty():
         echo("running the program again ...", err=True)
@@ -39,7 +42,10 @@ def _levers(folder: Path, trace: Trace) -> str:
         run = rerun_of(folder, trace)
     except RerunError as error:
         return unsimulated_text(str(error))
-    return levers_text(trace, measure(run))
+    results = measure(run)
+    with replacing(folder / ADVICE) as temporary:
+        Path(temporary).write_text(json.dumps(lever_values(trace, results), indent=2) + "\n", encoding="utf-8")
+    return f"{levers_text(trace, results)}\n`ipuperf report {folder}` shows them on the page.\n"
 
 
 @click.command("report")
@@ -51,7 +57,7 @@ def _levers(folder: Path, trace: Trace) -> str:
     help="The page to write.  [default: beside the trace]",
 )
 @click.option("--open/--no-open", "show", default=None, help="Open the page in a browser.  [default: on a terminal]")
-@click.option("--why", is_flag=True, help="Say in the terminal what bounds the run, and write no page.")
+@click.option("--why", is_flag=True, help="Say what bounds the run and what would change it; write no page.")
 @click.option("--recover", is_flag=True, help="RUN is the DIR of a run that was cut short: write its reports.")
 def report(run: Path, output: Path | None, show: bool | None, why: bool, recover: bool) -> None:
     """Write the report of RUN as one HTML file, and open it.
@@ -59,6 +65,7 @@ def report(run: Path, output: Path | None, show: bool | None, why: bool, recover
     RUN is a trace (.ipt) or the folder of a report that `ipuperf run --report DIR` wrote; with --recover it is DIR.
     """
     from ipuperf.report import report_page, why_text
+    from ipuperf.report.advice import read_advice
     from ipuperf.runtime import reports
     from ipuperf.trace import Trace, replacing
 
@@ -75,7 +82,8 @@ def report(run: Path, output: Path | None, show: bool | None, why: bool, recover
         return
     page = output or path.parent / "report.html"
     with replacing(page) as temporary:
-        Path(temporary).write_text(report_page(trace), encoding="utf-8")
+        advice = read_advice(path.parent, trace)
+        Path(temporary).write_text(report_page(trace, advice=advice), encoding="utf-8")
     echo(f"report: {page}")
     opens_browser = sys.stdout.isatty() if show is None else show
     if opens_browser:

@@ -14,7 +14,6 @@ from ipuperf.cli.parameters import FilePath
 from ipuperf.cli.terminal import say
 
 if TYPE_CHECKING:
-    from ipuperf.runtime.executable import Executable
     from ipuperf.runtime.settings import RunSettings
 
 
@@ -137,33 +136,9 @@ def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[
         return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True
 
 
-def figures_of(executable: Executable) -> list[str]:
-    """Return a line each for the time of a run, the throughput, what bounds it, and the fullest tile."""
-    from ipuperf.report import duration, step_time
-    from ipuperf.trace import TraceError
-
-    executable = executable.as_called()
-    trace, seconds = executable.trace, executable.simulated_run_seconds
-    meta, samples = trace.meta, executable.options.samples_per_run
-    where = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
-    lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
-    rate = (samples or 1) / seconds if seconds else 0.0
-    shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"
-    lines.append(f"{shown} {'samples' if samples else 'runs'}/s")
-    try:
-        lines.append(step_time(trace).sentence())
-    except TraceError as error:
-        lines.append(f"bound by: not worked out, {error}")
-    memory = trace.summary()["memory"]
-    fullest, limit = memory["max_tile"], memory["bytes_per_tile"]
-    if fullest is not None:
-        share = f"{100 * fullest['bytes'] / limit:.1f} % of its {limit:,} B"
-        lines.append(f"peak memory {fullest['bytes']:,} B on tile {fullest['tile']} of IPU {fullest['ipu']}, {share}")
-    return lines
-
-
 def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) -> int:
     """Print what does not fit and write the reports; return the script's exit code, or an error's if that is 0."""
+    from ipuperf.runtime.figures import figures_of
     from ipuperf.runtime.reports import write_reports
 
     for executable in settings.executables:

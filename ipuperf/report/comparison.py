@@ -1,7 +1,7 @@
 """Compare several runs: their figures in one table, how alike the runs are, and the cause of the largest change.
 
-The last run of each trace is compared. Figures have names that do not depend on identifiers (op, module, phase, part of time,
-category), so that different programs can be compared. A figure that a run does not have counts as 0.
+The last run of each trace is compared. Figures have names that do not depend on identifiers (op, module, phase, part of
+time, category), so that different programs can be compared. A figure that a run does not have counts as 0.
 
 Ops are compared by their names without the number at the end, because that number changes as soon as a program has one
 more op. If several ops have one name, the second is "NAME (2)" in each run. So if one of them is new, the ops after it
@@ -23,6 +23,7 @@ from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import PART_OF_KIND, run_instances
 from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
 from ipuperf.report.text import duration, size
+from ipuperf.report.waiting import OWNERS
 from ipuperf.trace import KINDS, MEMORY_CATEGORIES, WAITING_KINDS, Trace, TraceError
 
 if TYPE_CHECKING:
@@ -333,11 +334,14 @@ def _by_op(run: ComparedRun, part: str) -> dict[str, float]:
 
     Waiting counts for the op that is waited for.
     """
+    import pandas as pd
+
     time = run.time
     if part.startswith("waiting: "):
-        table = time.waits.table()
-        of_ipu = table[(table["ipu"] == time.ipu) & (table["replica"] == time.replica) & (table["blamed_op"] != "")]
-        cycles_by_op = of_ipu.groupby("blamed_op")[part.removeprefix("waiting: ")].sum()
+        waits, owner = time.waits, OWNERS.index(part.removeprefix("waiting: "))
+        rows = (waits.ipu == time.ipu) & (waits.replica == time.replica) & (waits.blamed_op != "")
+        cycles = waits.cycles[rows, owner] * waits.times[rows]
+        cycles_by_op = pd.Series(cycles).groupby(waits.blamed_op[rows]).sum()
     else:
         # Waiting has an owner and is counted above, so its kinds do not count here.
         kinds = [kind for kind in KINDS if PART_OF_KIND[kind] == part and kind not in WAITING_KINDS]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report import excerpt
+from ipuperf.report.advice import ADVICE
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.excerpt import Excerpt
@@ -169,15 +170,14 @@ def write_report(trace: Trace, directory: str | os.PathLike[str], also: Sequence
         for view in views:
             view.write(trace, temporary / view.name)
         (temporary / INDEX).write_text(_index(trace, views), encoding="utf-8")
-        # An earlier report may have files for which this trace has no data.
-        for view in VIEWS:
-            if not view.possible(trace):
-                (folder / view.name).unlink(missing_ok=True)
+        # An earlier report may have files for which this trace has no data, and advice on another run.
+        for name in (ADVICE, *(view.name for view in VIEWS if not view.possible(trace))):
+            (folder / name).unlink(missing_ok=True)
     return [folder / name for name in (*(view.name for view in views), INDEX)]
 
 
 def remove_report(folder: Path, also: Sequence[str]) -> None:
     """Remove the files of a report and those of ``also``. The folder is removed too unless it has other files."""
-    for name in (*(view.name for view in VIEWS), INDEX, *also):
+    for name in (*(view.name for view in VIEWS), INDEX, ADVICE, *also):
         (folder / name).unlink(missing_ok=True)
     remove_if_empty(folder)

@@ -17,9 +17,10 @@ import pytest
 from rows import Golden
 
 from ipuperf.cli import cli, failures
-from ipuperf.cli.run import _figures, _finish
+from ipuperf.cli.run import _finish
 from ipuperf.cli.terminal import say
 from ipuperf.runtime.executable import RunOptions
+from ipuperf.runtime.figures import figures_of
 from ipuperf.trace import Trace, TraceError
 from ipuperf.version import __version__
 
@@ -130,7 +131,7 @@ RAN += (Ran("large", "overlapped", 0.0, 3), Ran("fifth", "loop", 1.0, 999.9), Ra
 
 
 def test_figures_of_a_run(golden: Golden) -> None:
-    golden([line for ran in RAN for line in (f"-- {ran.name}", *_figures(ran))])
+    golden([line for ran in RAN for line in (f"-- {ran.name}", *figures_of(ran))])
 
 
 class Kept:
@@ -254,10 +255,10 @@ def test_a_trace_of_which_little_is_known(monkeypatch: pytest.MonkeyPatch) -> No
     def fails(trace: Trace) -> None:
         raise TraceError("too old")
 
-    monkeypatch.setattr("ipuperf.report.step_time", fails)
-    assert _figures(RAN[0])[2] == "bound by: not worked out, too old"
+    monkeypatch.setattr("ipuperf.runtime.figures.step_time", fails)
+    assert figures_of(RAN[0])[2] == "bound by: not worked out, too old"
     monkeypatch.setattr(Trace, "summary", lambda self: {"memory": {"max_tile": None, "bytes_per_tile": 1}})
-    assert len(_figures(RAN[0])) == 3
+    assert len(figures_of(RAN[0])) == 3
 
 
 def test_the_demo_without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

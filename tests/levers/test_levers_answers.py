@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import digest
@@ -22,7 +23,7 @@ from ipuperf.levers.layers import divided, layers_of, obstacle
 from ipuperf.levers.remote import _by_ipu, _held
 from ipuperf.levers.rerun import RerunError
 from ipuperf.levers.sharding import Differences, shard, shardable
-from ipuperf.levers.trial import Lever
+from ipuperf.levers.trial import Change, Lever
 from ipuperf.pipelines import BuildRequest, HostIo
 from ipuperf.popxl import ops
 from ipuperf.simulation import SimulationError
@@ -309,14 +310,28 @@ class Scripted(Lever):
             yield one
 
 
+def test_pairs_are_of_changes_that_do_not_exclude_each_other(installed_front_ends: Callable) -> None:
+    """Pairs that leave the training as it is come first; a pair that is no faster than one of both is left out."""
+    with installed_front_ends():
+        run = run_of("batches", installed_front_ends)
+    works = {"a": 3, "b": 2, "c": 2, "d": 4, "e": 1}
+    subjects = {"a": {"x"}, "b": {"y"}, "c": {"x", "z"}, "d": {"w"}, "e": {"v"}}
+    changes = [Change(name, frozenset(subjects[name]), Fraction(work)) for name, work in works.items()]
+    changes[3] = replace(changes[3], training="another batch")
+    found = measure(run, [Scripted(Trial(change, run.trace)) for change in changes])
+    assert [pair.what for pair in found.pairs] == ["d; and a", "d; and b", "d; and c", "a; and b", "b; and c"]
+    assert [pair.change.work for pair in found.pairs] == [12, 8, 8, 6, 4]
+    assert [pair.change.training for pair in found.pairs] == ["another batch"] * 3 + [""] * 2
+
+
 def test_the_best_that_fits_and_what_is_refused(installed_front_ends: Callable) -> None:
     with installed_front_ends():
         run = run_of("batches", installed_front_ends)
     limit = int(run.trace.meta["bytes_per_tile"])
-    now = Trial("as it is", run.trace)
+    now = Trial(Change("as it is"), run.trace)
     spare = limit - now.fullest
-    fits, not_quite = (replace(now, what=f"{more}", more_bytes=more) for more in (spare, spare + 1))
-    faster = replace(now, what="twice the samples", work=2 * now.work)
+    fits, not_quite = (Trial(Change(f"{more}", more_bytes=more), run.trace) for more in (spare, spare + 1))
+    faster = Trial(Change("twice the samples", frozenset({"a subject"}), Fraction(2)), run.trace)
     found = measure(run, [Scripted(fits, not_quite, faster), Scripted(fits, IrError("no"), faster)])
     assert [trial.what for trial in found.trials] == ["twice the samples", f"{spare}"]
     assert [told(one) for one in found.untried] == [

@@ -16,7 +16,6 @@ from ipuperf import popxl
 from ipuperf.levers import LeverResults, Rerun, Trial, levers_text
 from ipuperf.levers.measure import LEVERS, measure
 from ipuperf.levers.trial import Lever
-from ipuperf.pipelines import revising
 from ipuperf.popxl import ops
 from ipuperf.runtime.executable import Executable, LoweringOptions
 
@@ -26,12 +25,11 @@ class Made(Rerun):
 
     def __init__(self, build: Callable[[], Executable]) -> None:
         self._build = build
-        self.executable = self.fresh()
+        self._start()
         self.trace = self.executable.trace
 
-    def fresh(self, revise: Any = None) -> Executable:
-        with revising(revise):
-            return self._build()
+    def _reached(self) -> Executable:
+        return self._build()
 
 
 def streamed(times: int, update: bool, io_tiles: int = 0) -> Executable:
@@ -102,9 +100,11 @@ def run_of(name: str, installed_front_ends: Callable) -> Made:
 
 def told(found: Any) -> dict[str, Any]:
     """A trial or what was not tried, without its trace."""
-    named = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "trace"}
+    thing = found.change if isinstance(found, Trial) else found
+    named = {field.name: getattr(thing, field.name) for field in fields(thing) if not field.name.startswith("of_")}
     if not isinstance(found, Trial):
         return named
+    named["touches"] = sorted(named["touches"])
     return {**named, "cycles": found.cycles, "fullest": found.fullest, "fits": found.fits}
 
 

@@ -34,8 +34,8 @@ def test_of_unsharded_state_sharding_is_the_first_lever_with_the_gain_of_the_tab
 def test_state_on_chip_takes_the_time_of_a_run_without_transfers_and_its_memory_is_counted(case: Case) -> None:
     kept = case.measured(case.run(RTS, "inf"), OnChip())
     (trial,) = kept.trials
-    assert trial.trades_memory
-    assert trial.more_bytes == -(-5_594_204 // 1472)
+    assert trial.change.trades_memory
+    assert trial.change.more_bytes == -(-5_594_204 // 1472)
     ddr = kept.gain(trial) * 1000 / kept.cycles
     assert 590 < ddr < 610  # the share of Streaming Memory in the run, per mille
 

@@ -72,8 +72,8 @@ def functional():
 @pytest.mark.heavy
 def test_ops_of_a_functional_model_and_their_gradients_stand_on_the_line_of_their_layer() -> None:
     found, line = places(functional), line_of(functional, "hidden")
-    assert found["Tanh", "fwd"] == found["TanhGrad", "bwd"] == ("net/hidden", line)
-    assert found["MatMul", "fwd"] == ("net/head", line_of(functional, "head"))
+    assert found["Tanh", "fwd"] == found["TanhGrad", "bwd"] == ("net.hidden", line)
+    assert found["MatMul", "fwd"] == ("net.head", line_of(functional, "head"))
     assert found["Sqrt", "update"][0] == "Adam"
 
 
@@ -90,7 +90,7 @@ class Own(keras.Model):
 def test_ops_of_a_model_with_a_call_of_its_own_stand_on_its_lines() -> None:
     found = places(Own)
     assert found["Tanh", "fwd"] == ("own", line_of(Own.call, "tanh"))
-    assert found["MatMul", "fwd"] == ("own/dense", line_of(Own.call, "self.dense"))
+    assert found["MatMul", "fwd"] == ("own.dense", line_of(Own.call, "self.dense"))
 
 
 def staged():

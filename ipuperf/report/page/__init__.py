@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ipuperf.report.arguments import checked
 from ipuperf.report.page.facts import page_facts
 from ipuperf.report.page.figures import Figures
+from ipuperf.report.page.run_facts import advice_facts
 from ipuperf.report.page.time_facts import timeline
 from ipuperf.report.text import summary_of
 
@@ -47,8 +48,8 @@ _SCRIPTS = (
 
 
 @checked
-def report_page(trace: Trace, title: str | None = None) -> str:
-    """The page as text. ``title`` is by default the name of the program.
+def report_page(trace: Trace, title: str | None = None, advice: dict[str, Any] | None = None) -> str:
+    """The page as text. ``title`` is by default the name of the program; ``advice``: :mod:`ipuperf.report.advice`.
 
     The time line shows a window from the start that is short enough to keep the page below :data:`MOST_BYTES`. All
     other views show the whole trace.
@@ -57,7 +58,7 @@ def report_page(trace: Trace, title: str | None = None) -> str:
         ValueError: the other views alone take more than that.
     """
     slices, figures = _MOST_SLICES, Figures(trace)
-    facts = page_facts(trace, slices, figures)
+    facts = {**page_facts(trace, slices, figures), "advice": advice_facts(advice)}
     while True:
         text = _page(figures, facts, title)
         if len(text.encode("utf-8")) <= MOST_BYTES:

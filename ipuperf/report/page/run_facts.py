@@ -19,6 +19,8 @@ _POINTS = 20_000
 """The largest number of pieces of the critical path that are drawn."""
 _COSTS = 400
 """The largest number of rows of the table of the critical path, the costliest ones."""
+_LEAST_GAIN = 0.005
+"""The share of the run that a change must gain to be shown."""
 
 PART_NAMES: dict[str, str] = {
     "compute": "compute",
@@ -65,6 +67,20 @@ def long_run_facts(replica: int, ipu: int, parts: Mapping[str, int]) -> dict[str
         "parts": _parts(parts, PART_NAMES),
         "waiting": {},
         "path": None,
+    }
+
+
+def advice_facts(advice: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What changes gain: those that gain something, and those that change the training apart; None: not simulated."""
+    if advice is None:
+        return None
+    # Where the run does not fit, each change with which it does is worth showing.
+    listed = [trial for trial in advice["trials"] if not advice["fits"] or trial["gain"] >= _LEAST_GAIN]
+    return {
+        "fullest": advice["fullest"],
+        "same": [trial for trial in listed if not trial["training"]],
+        "training": [trial for trial in listed if trial["training"]],
+        "untried": advice["untried"],
     }
 
 

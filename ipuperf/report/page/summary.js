@@ -16,6 +16,35 @@ const KIND_OF_PART = {
 };
 const partColour = (/** @type {string} */ name) => colourOf(KIND_OF_PART[name] || "sync_external");
 
+/** What changes gain: a table of those that leave the training as it is, one of the others. @param {any} advice */
+function adviceOf(advice) {
+  const parts = [make("h2", {}, "What would change it, each simulated")];
+  const signed = (/** @type {number} */ share) => (-100 * share).toFixed(1) + " %";
+  for (const [title, trials] of [
+    ["The training stays as it is.", advice.same],
+    ["These change the training: the global batch, or the numbers.", advice.training],
+  ]) {
+    if (!trials.length) continue;
+    const columns = [
+      ["time", (/** @type {any} */ trial) => trial.gain, "n", signed],
+      ["change", (/** @type {any} */ trial) => trial.what, "words"],
+      ["lines", (/** @type {any} */ trial) => trial.diff.join("\n"), "diff"],
+      ["training", (/** @type {any} */ trial) => trial.training, "words"],
+      ["part of the time", (/** @type {any} */ trial) => trial.effect, "words"],
+      ["fullest tile", (/** @type {any} */ trial) => trial.fullest - advice.fullest, "n", changeOfBytes],
+    ].filter((column) => column[0] !== "training" || trials[0].training);
+    parts.push(make("p", { class: "note" }, title), sortable(columns, trials));
+  }
+  if (!advice.same.length && !advice.training.length)
+    parts.push(make("p", {}, "Nothing that was tried gains half a percent."));
+  if (advice.untried.length) {
+    const reasons = advice.untried.map((/** @type {any} */ one) => make("li", {}, one.what + ": " + one.why));
+    parts.push(make("details", {}, make("summary", {}, "Not tried, or refused"), make("ul", {}, ...reasons)));
+  }
+  return [make("div", { id: "advice" }, ...parts)];
+}
+const changeOfBytes = (/** @type {number} */ count) => (count > 0 ? "+" : "") + wholeNumber(count) + " B";
+
 /** A bar for each limit of the machine; the row is as wide as the limit. */
 function usedLimits() {
   const bar = (/** @type {any} */ limit) => {
@@ -92,6 +121,7 @@ function summaryView(/** @type {HTMLElement} */ section) {
       ),
     );
   }
+  if (facts.advice) section.append(...adviceOf(facts.advice));
   if (time && time.path) {
     section.append(make("h2", {}, "Waiting of each IPU"));
     const owners = ["host", "bubble", "imbalance", "collective", "link", "ddr", "sync"];

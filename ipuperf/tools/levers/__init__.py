@@ -1,6 +1,7 @@
 """What a change of a program would gain: each is made to the program and simulated (``ipuperf report RUN --why``)."""
 
 from .measure import LeverResults, measure
+from .record import lever_values
 from .rerun import Rerun, RerunError, rerun_of
 from .text import levers_text, unsimulated_text
 from .trial import Trial, Untried
@@ -11,6 +12,7 @@ __all__ = [
     "RerunError",
     "Trial",
     "Untried",
+    "lever_values",
     "levers_text",
     "measure",
     "rerun_of",

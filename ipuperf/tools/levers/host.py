@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ipuperf.runtime.executable import Executable
 
 from .rerun import Rerun
-from .trial import Lever, Trial, Untried, changed
+from .trial import Change, Lever, Trial, Untried, simulated
 
 
 def _loads(run: Rerun) -> bool:
     """Whether the program loads anything from the host."""
     return any(direction == "h2d" for direction, _ in run.device_program.streams.values())
+
+
+def with_host_options(executable: Executable, **options: Any) -> Executable:
+    """The same lowered program with other host options (:class:`~ipuperf.runtime.executable.HostOptions`)."""
+    # Host options do not change what lowering does, so the lowered program is shared and not made again.
+    return executable.on(executable.machine, lowered_alike=True, host=replace(executable.host, **options))
+
+
+def _host_trial(run: Rerun, what: str, diff: tuple[str, ...] = (), **options: Any) -> Trial:
+    touches = frozenset(options)
+    return simulated(run, Change(what, touches, diff=diff, of_executable=partial(with_host_options, **options)))
 
 
 class PrefetchDepth(Lever):
@@ -24,8 +39,8 @@ class PrefetchDepth(Lever):
         if _loads(run):
             # A depth of 0 becomes 1.
             more = 2 * depth or 1
-            trace = changed(run.executable, prefetch_depth=more).trace
-            yield Trial(f"raise the prefetch depth from {depth} to {more}", trace)
+            diff = run.option("_Popart.set", f"'defaultBufferingDepth', {more}")
+            yield _host_trial(run, f"raise the prefetch depth from {depth} to {more}", diff, prefetch_depth=more)
 
 
 class HostProcesses(Lever):
@@ -46,8 +61,7 @@ class HostProcesses(Lever):
         for count in (doubled, max(count for count in divisors if count <= max(processes // 2, 1))):
             if count != processes:
                 advice = f"start {count} host process{'es' if count > 1 else ''} instead of {processes}"
-                trace = changed(run.executable, host_processes=count).trace
-                yield Trial(f"{advice} (poprun --num-instances {count})", trace)
+                yield _host_trial(run, f"{advice} (poprun --num-instances {count})", host_processes=count)
 
 
 class CallbackThreads(Lever):
@@ -58,9 +72,10 @@ class CallbackThreads(Lever):
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if run.executable.host.callback_threads == 1 and run.device_program.replicas > 1:
             # None stands for one thread for each replica.
-            trace = changed(run.executable, callback_threads=None).trace
             options = "streamCallbacks.multiThreadMode 'dedicated'"
-            yield Trial(f"run the host's callbacks in a thread per replica (engine option {options})", trace)
+            what = f"run the host's callbacks in a thread per replica (engine option {options})"
+            engine_options = "'engineOptions', {'streamCallbacks.multiThreadMode': 'dedicated'}"
+            yield _host_trial(run, what, run.option("_Popart.set", engine_options), callback_threads=None)
 
 
 class SyncPatterns(Lever):
@@ -73,8 +88,9 @@ class SyncPatterns(Lever):
             return
         for pattern, option in (("single_pipeline", "SinglePipeline"), ("replica_and_ladder", "ReplicaAndLadder")):
             # The sync pattern decides which syncs are written, so this program is lowered anew.
-            lowering = replace(run.executable.lowering, sync_pattern=pattern)
-            executable = run.executable.on(run.executable.machine, lowering=lowering)
-            yield Trial(
-                f"let IPUs go on while another is at the host (poptorch.SyncPattern.{option})", executable.trace
-            )
+            def with_pattern(executable: Executable, pattern: str = pattern) -> Executable:
+                return executable.on(executable.machine, lowering=replace(executable.lowering, sync_pattern=pattern))
+
+            what = f"let IPUs go on while another is at the host (poptorch.SyncPattern.{option})"
+            diff = run.option("syncPattern", f"poptorch.SyncPattern.{option}")
+            yield simulated(run, Change(what, frozenset({"sync pattern"}), diff=diff, of_executable=with_pattern))

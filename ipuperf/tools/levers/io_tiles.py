@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ipuperf.ir import Stream
+from ipuperf.ir import Ir, Stream
 from ipuperf.pipelines import BuildRequest, HostInput, HostIo
 
 from .rerun import Rerun
-from .trial import Lever, Trial, Untried
+from .trial import Change, Lever, Trial, Untried, simulated
 
 COUNTS = (32, 64, 128)
 """The numbers of I/O tiles that are tried."""
+
+_OVERLAP = (
+    "+ # in forward: poptorch.set_overlap_for_input(x, poptorch.OverlapMode.OverlapAccumulationLoop) for each input,",
+    "+ # poptorch.set_overlap_for_output(y, poptorch.OverlapMode.OverlapAccumulationLoop) for each result",
+)
 
 
 class OverlappedIo(Lever):
@@ -23,23 +28,23 @@ class OverlappedIo(Lever):
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if run.device_program.io_tiles or not run.device_program.streams:
             return
-        requests: list[BuildRequest] = []
+        if not run.pipelines:
+            yield self.untried("the program itself says on which tiles it loads and stores")
+            return
+        why = _obstacle(run.pipelines[-1])
+        if why:
+            yield self.untried(why)
+            return
         for count in COUNTS:
 
             def overlap(request: BuildRequest, count: int = count) -> BuildRequest:
-                requests.append(request)
                 return replace(request, host_io=_overlapped(request, count))
 
-            # ``fresh`` calls ``overlap`` only if the program builds a pipeline.
-            executable = run.fresh(overlap)
-            if not requests:
-                yield self.untried("the program itself says on which tiles it loads and stores")
-                return
-            why = _obstacle(requests[-1])
-            if why:
-                yield self.untried(why)
-                return
-            yield Trial(f"load and store on {count} I/O tiles while the others compute", executable.trace)
+            what = f"load and store on {count} I/O tiles while the others compute"
+            tiles = run.option("TensorLocations.numIOTiles", str(count))
+            strategy = run.option("setExecutionStrategy", "poptorch.ShardedExecution()")
+            diff = (*tiles, *strategy, *(_OVERLAP if tiles else ()))
+            yield simulated(run, Change(what, frozenset({"host I/O"}), diff=diff, of_pipeline=overlap))
 
 
 def _obstacle(request: BuildRequest) -> str:
@@ -73,6 +78,10 @@ class IoTileCount(Lever):
         for count in COUNTS if present_count else ():
             if count == present_count:
                 continue
-            executable = run.fresh()
-            executable.ir.num_io_tiles = count
-            yield Trial(f"set {count} I/O tiles aside instead of {present_count}", executable.trace)
+
+            def set_aside(ir: Ir, count: int = count) -> None:
+                ir.num_io_tiles = count
+
+            what = f"set {count} I/O tiles aside instead of {present_count}"
+            diff = run.option("TensorLocations.numIOTiles", str(count))
+            yield simulated(run, Change(what, frozenset({"host I/O"}), diff=diff, of_ir=set_aside))

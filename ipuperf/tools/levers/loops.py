@@ -1,7 +1,7 @@
 """Levers on the loops of a program: more micro-batches in a weight update, more repetitions in one call.
 
-Only the trips of a lowered loop are changed. A program would change constants with them (the mean over
-micro-batches), but time does not depend on values.
+PopTorch programs get the option, and the samples of the run several times. Of others only the trips of a lowered loop
+are changed. They would change constants with them (the mean over micro-batches), but time does not depend on values.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ipuperf.lowering import Repeat, Sequence
 from ipuperf.lowering.steps import ControlStep
+from ipuperf.runtime.model_revision import ModelRequest
 
 from .rerun import Rerun
-from .trial import Lever, Trial, Untried
+from .trial import Change, Lever, Trial, Untried, simulated
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram, Step
-    from ipuperf.trace import Trace
 
 FACTOR = 2
 """The factor by which micro-batches or device iterations are multiplied."""
@@ -124,13 +125,6 @@ def repeated(program: DeviceProgram, times: int) -> DeviceProgram:
     return replace(program, ipus=trees)
 
 
-def _simulated(run: Rerun, program: DeviceProgram) -> Trace:
-    executable = run.executable.on(run.executable.machine)
-    # `cached_property` looks into the instance first, so this program is simulated instead of a lowered one.
-    vars(executable)["device_program"] = program
-    return executable.trace
-
-
 class MoreMicroBatches(Lever):
     """Twice as many micro-batches in a weight update."""
 
@@ -140,6 +134,12 @@ class MoreMicroBatches(Lever):
         program = run.device_program
         trains = any(_updates(program, tree) for tree in program.ipus)
         if not trains:
+            return
+        if run.torch_model is not None:
+            count = run.torch_model.options.Training.gradient_accumulation
+            change = _more_micro_batches(run, count)
+            set_option = partial(_more_samples, option="gradientAccumulation", count=FACTOR * count, factor=FACTOR)
+            yield simulated(run, replace(change, of_model=set_option))
             return
         all_loops = host_loops(program)
         loops = [loop for loop in all_loops if not loop.updates]
@@ -155,9 +155,34 @@ class MoreMicroBatches(Lever):
             return
         # All additional micro-batches go into the loop. Those outside, in ramps, stay as many as they are.
         trips = loop.trips + (FACTOR - 1) * count // loop.per_trip[stream]
-        trace = _simulated(run, with_trips(program, loop.name, trips))
-        advice = f"raise gradient accumulation from {count} to {FACTOR * count}"
-        yield Trial(advice, trace, Fraction(FACTOR))
+        change = _more_micro_batches(run, count)
+        yield simulated(run, replace(change, of_program=lambda program: with_trips(program, loop.name, trips)))
+
+
+def _more_micro_batches(run: Rerun, count: int) -> Change:
+    return Change(
+        f"raise gradient accumulation from {count} to {FACTOR * count}",
+        frozenset({"micro-batches"}),
+        Fraction(FACTOR),
+        training=f"the global batch becomes {FACTOR} times as large",
+        diff=(*run.option("Training.gradientAccumulation", str(FACTOR * count)), *_data(run, FACTOR)),
+    )
+
+
+def _data(run: Rerun, factor: int) -> tuple[str, ...]:
+    """What a PopTorch program that calls its model without a data loader has to change besides an option."""
+    by_hand = run.torch_model is not None and "DataLoader(" not in run.text.text
+    return (f"+ # and pass {factor} times as many samples in a call",) if by_hand else ()
+
+
+def _more_samples(request: ModelRequest, option: str, count: int, factor: int) -> None:
+    """Set an option of PopTorch with which a call takes ``factor`` times as many samples; those of the run repeat."""
+    getattr(request.options.Training if option == "gradientAccumulation" else request.options, option)(count)
+    request.inputs += (partial(_repeated, factor=factor),)
+
+
+def _repeated(tensor: Any, factor: int) -> Any:
+    return tensor.repeat(factor, *(1 for _ in tensor.shape[1:]))
 
 
 def _micro_batches(program: DeviceProgram, loops: list[HostLoop]) -> tuple[str, int]:
@@ -181,19 +206,47 @@ class CallLength(Lever):
     change = "device iterations"
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
-        program = run.device_program
-        trains = any(_updates(program, tree) for tree in program.ipus)
-        loops = [loop for loop in host_loops(program) if loop.updates == trains]
-        units = "weight updates" if trains else "batches"
-        if loops:
-            loop = loops[0]
-            count = max(loop.around.values())
-            per_trip = max(loop.per_trip.values())
-            if per_trip and (trains or count % per_trip == 0):
-                trips = FACTOR * loop.trips if trains else loop.trips + (FACTOR - 1) * count // per_trip
-                old_count, new_count = (loop.trips, trips) if trains else (count, FACTOR * count)
-                advice = f"do {new_count} {units} in a call instead of {old_count} (device iterations)"
-                yield Trial(advice, _simulated(run, with_trips(program, loop.name, trips)), Fraction(FACTOR))
-                return
-        advice = f"do {CALLS} calls in one: a loop on the device, {CALLS} {units} in a call"
-        yield Trial(advice, _simulated(run, repeated(program, CALLS)), Fraction(CALLS))
+        model = run.torch_model
+        if model is not None:
+            old_count = model.options.device_iterations
+            count = FACTOR * old_count if old_count > 1 else CALLS
+            work = Fraction(count, old_count)
+            advice = _longer(count, old_count if old_count > 1 else None, trains=model.training)
+        else:
+            advice, _, work, count = _longer_call(run.device_program)
+        change = Change(
+            advice,
+            frozenset({"iterations"}),
+            work,
+            diff=(*run.option("deviceIterations", str(count)), *_data(run, int(work))),
+        )
+        if model is not None:
+            set_option = partial(_more_samples, option="deviceIterations", count=count, factor=int(work))
+            yield simulated(run, replace(change, of_model=set_option))
+        else:
+            # Another change may have made other loops, so they are looked for in the program at hand.
+            yield simulated(run, replace(change, of_program=lambda program: _longer_call(program)[1]))
+
+
+def _longer(count: int, old_count: int | None, *, trains: bool) -> str:
+    """The advice to do ``count`` weight updates or batches in a call; None: without a loop over them so far."""
+    units = "weight updates" if trains else "batches"
+    if old_count is None:
+        return f"do {count} calls in one: a loop on the device, {count} {units} in a call"
+    return f"do {count} {units} in a call instead of {old_count} (device iterations)"
+
+
+def _longer_call(program: DeviceProgram) -> tuple[str, DeviceProgram, Fraction, int]:
+    """The advice, the program with longer calls, how many times as much it does, and its device iterations."""
+    trains = any(_updates(program, tree) for tree in program.ipus)
+    loops = [loop for loop in host_loops(program) if loop.updates == trains]
+    if loops:
+        loop = loops[0]
+        count = max(loop.around.values())
+        per_trip = max(loop.per_trip.values())
+        if per_trip and (trains or count % per_trip == 0):
+            trips = FACTOR * loop.trips if trains else loop.trips + (FACTOR - 1) * count // per_trip
+            old_count, new_count = (loop.trips, trips) if trains else (count, FACTOR * count)
+            advice = _longer(new_count, old_count, trains=trains)
+            return advice, with_trips(program, loop.name, trips), Fraction(FACTOR), new_count
+    return _longer(CALLS, None, trains=trains), repeated(program, CALLS), Fraction(CALLS), CALLS

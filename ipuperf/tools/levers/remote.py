@@ -11,7 +11,7 @@ from ipuperf.pipelines import BuildRequest
 
 from .rerun import Rerun
 from .sharding import SMALLEST, shard, shardable
-from .trial import Lever, Trial, Untried
+from .trial import Change, Lever, Trial, Untried, simulated
 
 
 def _held(ir: Ir) -> dict[RemoteBuffer, int]:
@@ -52,9 +52,13 @@ class Sharding(Lever):
         # A front end that builds pipelines shards the optimiser's work too. Other programs have loads and stores
         # rewritten, and their updates stay whole.
         executable = run.fresh(_sharding)
+        touches = frozenset({"remote variables", "replicas"})
         if _sharded(executable.ir) > _sharded(run.executable.ir):
             advice = f"shard the optimiser state over the {replicas} replicas, and update shards"
-            yield Trial(f"{advice} (replicated tensor sharding)", executable.trace)
+            location = "poptorch.TensorLocationSettings().useOnChipStorage(False).useReplicatedTensorSharding()"
+            diff = run.option("TensorLocations.setOptimizerLocation", location)
+            change = Change(f"{advice} (replicated tensor sharding)", touches, diff=diff, of_pipeline=_sharding)
+            yield simulated(run, change)
             return
         buffers = shardable(executable.ir)
         if not buffers:
@@ -62,9 +66,9 @@ class Sharding(Lever):
                 f"no remote variable of at least {SMALLEST:,} elements is whole and the same on all replicas"
             )
             return
-        shard(executable.ir, buffers)
         shards = f"{len(buffers)} remote variables of at least {SMALLEST:,} elements"
-        yield Trial(f"shard what Streaming Memory holds over the {replicas} replicas: {shards}", executable.trace)
+        what = f"shard what Streaming Memory holds over the {replicas} replicas: {shards}"
+        yield simulated(run, Change(what, touches, of_ir=lambda ir: shard(ir, shardable(ir))))
 
 
 def _sharding(request: BuildRequest) -> BuildRequest:
@@ -90,8 +94,6 @@ class OnChip(Lever):
         # Without transfers of these buffers nothing can be saved.
         if transfers == transfers_left:
             return
-        executable = run.executable.on(run.executable.machine)
-        vars(executable)["device_program"] = without(program, buffer_ids)
         fullest = max(_by_ipu(run.executable.ir, buffer_bytes).values())
         advice = (
             f"keep the {len(buffer_bytes)} remote variables on chip, {sum(buffer_bytes.values()):,} B of each replica, "
@@ -99,7 +101,16 @@ class OnChip(Lever):
         )
         # Bytes on each tile, rounded up: the trace does not know of variables that it has in Streaming Memory.
         more_bytes = -(-fullest // int(run.trace.meta["tiles_per_ipu"]))
-        yield Trial(advice, executable.trace, more_bytes=more_bytes, trades_memory=True)
+        yield simulated(
+            run,
+            Change(
+                advice,
+                frozenset({"remote variables", "types", "replicas"}),
+                more_bytes=more_bytes,
+                trades_memory=True,
+                of_program=lambda program: without(program, buffer_ids),
+            ),
+        )
 
 
 def _transfers(program: DeviceProgram) -> int:

@@ -19,9 +19,12 @@ from ipuperf.kinds import checked
 from ipuperf.pipelines import BuildRequest, revising
 from ipuperf.runtime.auto_report import VARIABLE
 from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.model_revision import ModelRequest, ModelRevision, revising_models
 from ipuperf.runtime.origin import Origin, OriginError, read_origin
 from ipuperf.runtime.reaching import NotReachedError, executable_of
 from ipuperf.runtime.settings import RunSettings
+
+from .program_text import ProgramText
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram
@@ -39,6 +42,11 @@ class Rerun:
         origin: how the program was started.
         trace: the trace of the run.
 
+    Attributes:
+        executable: the session as the program makes it.
+        pipelines: the pipelines that were built up to it.
+        models: the models that front ends were asked for up to it.
+
     Raises:
         RerunError: the program has changed, fails, or takes other cycles than the run did.
     """
@@ -49,8 +57,40 @@ class Rerun:
         if changed:
             raise RerunError(f"{changed}; run it again with `ipuperf run --report`")
         self.trace = trace
-        self.executable = self.fresh()
+        self._start()
         self._check(int(trace.columns("runs")["dur"][-1]))
+
+    def _start(self) -> None:
+        """Run the program for the first time, and note what it asks of front ends."""
+        self.pipelines: list[BuildRequest] = []
+        self.models: list[ModelRequest] = []
+
+        def see(request: BuildRequest) -> BuildRequest:
+            self.pipelines.append(request)
+            return request
+
+        self.executable = self.fresh(see, self.models.append)
+
+    @cached_property
+    def text(self) -> ProgramText:
+        """The text of the program."""
+        return ProgramText(Path(self.origin.script).read_text(encoding="utf-8", errors="replace"))
+
+    def option(self, call: str, arguments: str) -> tuple[str, ...]:
+        """The diff with which an option of PopTorch is set; empty for other programs."""
+        return () if self.torch_model is None else self.text.called(call, arguments)
+
+    @property
+    def torch_model(self) -> ModelRequest | None:
+        """The model that the session runs, if it is one of PopTorch."""
+        return None if self.model is None or self.model.module is None else self.model
+
+    @property
+    def model(self) -> ModelRequest | None:
+        """The model that the session runs; None where no front end was asked for a model."""
+        kind = self.executable.report_name
+        of_kind = [model for model in self.models if kind in ("", "training" if model.training else "inference")]
+        return of_kind[-1] if of_kind else None
 
     def _check(self, run_cycles: int) -> None:
         # The files of the program are checked already. Equal cycles show that machine and ipuperf are the same too.
@@ -66,17 +106,26 @@ class Rerun:
         """The program of the run as it was lowered."""
         return self.executable.device_program
 
-    def fresh(self, revise: Callable[[BuildRequest], BuildRequest] | None = None) -> Executable:
+    def fresh(
+        self,
+        revise: Callable[[BuildRequest], BuildRequest] | None = None,
+        revise_model: ModelRevision | None = None,
+    ) -> Executable:
         """The session as the program makes it, not lowered yet. The caller may change it.
 
         Args:
             revise: changes pipelines before they are built (:func:`ipuperf.pipelines.revising`).
+            revise_model: changes models before they are compiled (:mod:`ipuperf.runtime.model_revision`).
 
         Raises:
             RerunError: the program ends before it reaches the session.
         """
+        with revising(revise), revising_models(revise_model):
+            return self._reached()
+
+    def _reached(self) -> Executable:
         origin, settings = self.origin, RunSettings(self.origin.machine)
-        with _surroundings(origin), revising(revise):
+        with _surroundings(origin):
             try:
                 executable = executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)
             except NotReachedError as error:

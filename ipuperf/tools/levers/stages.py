@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ipuperf.lowering.steps import LocalStep
@@ -16,7 +17,7 @@ from ipuperf.pipelines import BuildRequest
 
 from .layers import ModuleLayer, divided, layers_of, obstacle
 from .rerun import Rerun
-from .trial import Lever, Trial, Untried
+from .trial import Change, Lever, Trial, Untried, simulated
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram
@@ -70,14 +71,7 @@ class StageDivision(Lever):
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if len(run.device_program.ipus) == 1:
             return
-        requests: list[BuildRequest] = []
-
-        def see(request: BuildRequest) -> BuildRequest:
-            requests.append(request)
-            return request
-
-        # Only a pipeline that is built asks for a revision, so the requests say whether there is one.
-        run.fresh(see)
+        requests = run.pipelines
         if len(requests) != 1:
             reason = "the program itself says which op runs on which IPU"
             yield self.untried("it has several pipelines" if requests else reason)
@@ -96,8 +90,8 @@ class StageDivision(Lever):
         yield min(trials, key=lambda trial: (not trial.fits, trial.cycles))
 
     def _trial(self, run: Rerun, chain: _Chain, division: Division) -> Trial:
-        executable = run.fresh(lambda request: divided(request, division))
-        return Trial(f"{chain.moves(division)}; {chain.uneven()}", executable.trace)
+        what = f"{chain.moves(division)}; {chain.uneven()}"
+        return simulated(run, Change(what, frozenset({"stages"}), of_pipeline=partial(divided, division=division)))
 
 
 def _chain(request: BuildRequest, run: Rerun) -> _Chain:

@@ -13,7 +13,7 @@ from ipuperf.machine import Machine, MachineError, load_machine, load_scaled
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.reaching import executable_of
 from ipuperf.runtime.settings import AUTO, RunSettings
-from ipuperf.tools.levers.trial import changed
+from ipuperf.tools.levers.host import with_host_options
 from ipuperf.tools.validation.cases import unmeasured_case
 from ipuperf.tools.validation.programs import program_of
 
@@ -54,7 +54,7 @@ class SweepPrograms:
         for name, value in host.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise SweepError(f"{name}: {value!r}, allowed: a whole number of 1 or more")
-        return Built(changed(built.executable, **host), built.samples) if host else built
+        return Built(with_host_options(built.executable, **host), built.samples) if host else built
 
     def _on_its_machine(self, configuration: Configuration) -> Built:
         machine = self._machine(configuration)

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ipuperf.ir import FLOAT16
 from ipuperf.runtime.effects import tell
+from ipuperf.runtime.model_revision import ModelRequest, revised_model
 from ipuperf.runtime.run_context import RUN
 
 from ..errors import Error, UnsupportedError, require
@@ -44,6 +45,7 @@ class Task:
         optimiser: the description of the optimiser (training).
         optimizer: the optimiser itself, where it is one of PopTorch's classes.
         grouped: what ``replicaGrouping`` was told, by the parameters' names in the module.
+        inputs: what the host makes of each tensor of a call (levers ask for that).
     """
 
     module: torch.nn.Module
@@ -53,6 +55,7 @@ class Task:
     optimiser: OptimiserSpec | None
     optimizer: optim.Optimizer | None
     grouped: dict[str, Any]
+    inputs: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = ()
 
     @classmethod
     def of(
@@ -72,7 +75,8 @@ class Task:
         if not isinstance(module, torch.nn.Module):
             raise Error(f"model is a {type(module).__name__}, expected torch.nn.Module")
         check_not_compiled(module)
-        task = cls(module, _options(options, training), training, module.training, None, None, {})
+        request = revised_model(ModelRequest("poptorch", _options(options, training), training, module))
+        task = cls(module, request.options, training, module.training, None, None, {}, request.inputs)
         if training:
             # PopTorch's default.
             task.take(torch.optim.SGD(module.parameters(), lr=0.01) if optimizer is None else optimizer)
@@ -177,7 +181,10 @@ class Program:
             AssertionError: a batch that does not divide into micro-batches, or a sparse tensor.
         """
         arguments = self._signature.bind(args, kwargs)
-        _, tensors, paths = flatten(arguments)
+        structure, tensors, paths = flatten(arguments)
+        for change in self._task.inputs:
+            tensors = [change(tensor) for tensor in tensors]
+            arguments = rebuild(structure, tensors.__getitem__)
         _check_batch(self._task.options, tensors, paths)
         return arguments
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ipuperf.functions import arithmetic
 from ipuperf.ir import Constant, Stream, Variable
 from ipuperf.pipelines import Data, Offload, Pipeline, PipelineError, StageOutput, Training, build_pipeline
 from ipuperf.pipelines.schedules import RecomputationMode, Timetable, grouped, interleaved, sequential
+from ipuperf.runtime.model_revision import ModelRequest, revised_model
 
 from ..importer import Importer, Resource, Value, resource_of
 from ..importer.tracer import changed_captures
@@ -295,7 +297,8 @@ class _Writer:
         )
 
     def _timetable(self, order: Sequence[int], training: bool) -> Timetable:
-        config, arguments = state().config, self.arguments
+        arguments = self.arguments
+        config = revised_model(ModelRequest("tensorflow", copy(state().config), training)).options
         # Stages recompute only where the configuration allows it, whatever the pipeline asks for.
         recompute = arguments.recomputation_mode if training and config is not None and config.allow_recompute else None
         placed = [[order[d] for d in stage.devices] for stage in arguments.stages]

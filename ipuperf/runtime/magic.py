@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.cli.run import figures_of
+from .figures import figures_of
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -1,0 +1,133 @@
+"""Levers that divide the same global batch otherwise: into other micro-batches, or over replicas in place of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from ipuperf.runtime.model_revision import ModelRequest
+
+from .rerun import Rerun
+from .trial import Change, Lever, Trial, Untried, each_simulated
+
+if TYPE_CHECKING:
+    from ipuperf.frontends.poptorch.options.strategies import BlockPlace, Resolver
+
+IN_PROGRAM = "the program itself gives the sizes of its batches"
+_FACTORS = ((Fraction(2), Fraction(4)), (Fraction(1, 2),))
+"""The sizes of micro-batches that are tried, as multiples of the present one. A refusal ends its row."""
+
+
+def _count(model: ModelRequest) -> int:
+    """Micro-batches of one replica in a weight update; in inference, of a call."""
+    return int(model.options.Training.gradient_accumulation if model.training else model.options.device_iterations)
+
+
+def _call(model: ModelRequest) -> str:
+    return "Training.gradientAccumulation" if model.training else "deviceIterations"
+
+
+def _subjects(model: ModelRequest) -> frozenset[str]:
+    return frozenset({"micro-batches"} if model.training else {"micro-batches", "iterations"})
+
+
+def _set_count(request: ModelRequest, count: int) -> None:
+    if request.training:
+        request.options.Training.gradientAccumulation(count)
+    else:
+        request.options.deviceIterations(count)
+
+
+class MicroBatches(Lever):
+    """Larger micro-batches and fewer of them, or smaller and more."""
+
+    change = "micro-batches of another size at the same global batch"
+
+    def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
+        model = run.torch_model
+        if model is None:
+            yield self.untried(IN_PROGRAM)
+            return
+        for factors in _FACTORS:
+            changes = [self._change(run, model, factor) for factor in factors if _count(model) % factor == 0]
+            for outcome in each_simulated(run, changes):
+                yield outcome
+                if isinstance(outcome, Untried):
+                    break
+
+    def _change(self, run: Rerun, model: ModelRequest, factor: Fraction) -> Change:
+        old, new = _count(model), int(_count(model) / factor)
+        size = f"{factor} times as large" if factor > 1 else "half as large"
+        name = "gradient accumulation" if model.training else "device iterations"
+        batch_norms = any(type(module).__name__.startswith("BatchNorm") for module in model.module.modules())
+        return Change(
+            f"make micro-batches {size}, with {name} {new} instead of {old}",
+            _subjects(model),
+            training="batch norms see micro-batches of another size" if batch_norms and model.training else "",
+            diff=(*run.option(_call(model), str(new)), *run.text.keyword("batch_size", factor, "DataLoader")),
+            of_model=lambda request: _set_count(request, new),
+        )
+
+
+class Replicas(Lever):
+    """Neighbouring stages become one, and the IPUs that are free work as more replicas."""
+
+    change = "replicas instead of stages"
+
+    def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
+        model, ipus = run.torch_model, len(run.device_program.ipus)
+        if ipus == 1:
+            return
+        if model is None:
+            yield self.untried("the program itself says which op runs on which IPU")
+            return
+        if "phased" in model.options.execution_strategy.name:
+            yield self.untried("a phased execution has no stages")
+            return
+        factors = [factor for factor in range(2, ipus + 1) if ipus % factor == 0]
+        possible = [factor for factor in factors if _count(model) % factor == 0]
+        if not possible:
+            yield self.untried(f"its {_count(model)} micro-batches do not divide by {factors[0]}")
+        yield from each_simulated(run, [self._change(run, model, ipus, factor) for factor in possible])
+
+    def _change(self, run: Rerun, model: ModelRequest, ipus: int, factor: int) -> Change:
+        replicas, count = model.options.replication_factor * factor, _count(model) // factor
+
+        def divide(request: ModelRequest) -> None:
+            request.options.replicationFactor(replicas)
+            _set_count(request, count)
+            request.options.setExecutionStrategy(_merged(request.options.execution_strategy, factor))
+
+        places = run.text.keyword("ipu_id", Fraction(1, factor))
+        return Change(
+            f"have {replicas} replicas on {ipus // factor} IPU{'s' if ipus > factor else ''} each instead of "
+            f"{model.options.replication_factor} on {ipus}, with {count} micro-batches each instead of {_count(model)}",
+            _subjects(model) | {"stages", "replicas"},
+            diff=(
+                *run.option("replicationFactor", str(replicas)),
+                *run.option(_call(model), str(count)),
+                *(places or (f"+ # the blocks of IPU n on IPU n // {factor}",)),
+            ),
+            of_model=divide,
+        )
+
+
+def _merged(strategy: Any, factor: int) -> Any:
+    """The strategy with ``factor`` neighbouring IPUs in one."""
+    merged = copy(strategy)
+    merged.resolver = lambda: _MergedResolver(strategy.resolver(), factor)
+    return merged
+
+
+class _MergedResolver:
+    """Puts blocks where another resolver does, with several of its IPUs in one."""
+
+    def __init__(self, resolver: Resolver, factor: int) -> None:
+        self._resolver, self._factor = resolver, factor
+
+    def stage_of(self, block_id: str, ipu_id: int | None = None) -> BlockPlace:
+        """See :class:`ipuperf.poptorch.options.strategies.Resolver`."""
+        place = self._resolver.stage_of(block_id, ipu_id)
+        return place._replace(stage=place.stage // self._factor, ipu=place.ipu // self._factor)

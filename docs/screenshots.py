@@ -50,6 +50,7 @@ PICTURES: tuple[Picture, ...] = (
     Picture("liveness", "pipeline", "liveness"),
     Picture("memory", "pipeline", "memory", script=_VARIABLE),
     Picture("bsp", "pipeline", "bsp", script="document.getElementById('bsp-worst').click()"),
+    Picture("modules", "pipeline", "modules"),
     Picture("operations", "pipeline", "operations", script=_PLAN, dark=True),
     Picture("links", "remote-variables", "links"),
     Picture("critical-path", "remote-variables", "critical-path"),

@@ -37,9 +37,15 @@ def why_text(trace: Trace) -> str:
     lines.append(f"Where its time goes, on IPU {time.ipu}, which sets the pace:")
     parts = sorted(time.parts.items(), key=lambda part: -part[1])
     lines += [f"  {share(cycles)}  {TIME_PARTS[name]}" for name, cycles in parts[:_LISTED] if cycles]
+    lines += ["", "Modules with the most cycles, each without those inside it, all IPUs together:"]
+    lines += _modules(trace)
     lines += ["", f"Its critical path ({_through(path.ipus, path.changes)}) is above all:"]
+    ops = trace.columns("ops")
+    line_of = dict(zip(ops["name"].tolist(), ops["line"].tolist(), strict=True))
     for row in path_cycles(trace, path).head(_LISTED).itertuples():
-        activity = str(row.op) or ("sync between IPUs" if row.kind in WAITING_KINDS else "no op")
+        place = _short(line_of.get(str(row.op), ""))
+        activity = f"{row.op}{place and f' ({place})'}" if row.op else ""
+        activity = activity or ("sync between IPUs" if row.kind in WAITING_KINDS else "no op")
         description = f"{activity}, {KIND_LABELS[str(row.kind)]}, IPU {row.ipu}"
         lines.append(f"  {share(int(row.cycles))}  {description}")
     waits = time.waits.by_blamed()
@@ -49,6 +55,22 @@ def why_text(trace: Trace) -> str:
             for_op = f" at {row.blamed_op}" if row.blamed_op else ""
             lines.append(f"  {share(int(row.dur))}  IPU {row.ipu} for IPU {row.blamed_ipu}{for_op}")
     return "\n".join(lines) + "\n"
+
+
+def _modules(trace: Trace) -> list[str]:
+    """The costliest modules with their share of all cycles that are no waiting, and their costliest lines."""
+    tree = trace.modules().sort_values(["own_cycles", "module"], ascending=[False, True])
+    total = max(int(tree["own_cycles"].sum()), 1)
+    return [
+        f"  {100 * int(row.own_cycles) / total:5.1f} %  {row.module}" + (f" ({_short(row.line)})" if row.line else "")
+        for row in tree.head(_LISTED).itertuples()
+        if row.own_cycles
+    ]
+
+
+def _short(line: str) -> str:
+    """A line with the last folder and the name of its file."""
+    return "/".join(line.split("/")[-2:])
 
 
 def _through(ipus: list[int], changes: int) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, pace
-from ipuperf.report.repeated import Repeat, Runs, add_times, backwards, flat, runs
+from ipuperf.report.repeated import KeyChanges, RepeatedStretch, add_times, backwards, flat, runs
 from ipuperf.report.waiting import Followed, Waits, waits
 from ipuperf.trace import MOST_SLICES, TraceError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Cut, Ipu, Trace
 
 
-class Piece(NamedTuple):
+class PathPiece(NamedTuple):
     """A stretch of the path on an IPU, from ``start`` to ``end`` (cycles of the shortened trace).
 
     ``line`` is the place of the line of its activity; ``sync``: no IPU does anything.
@@ -55,8 +55,8 @@ class CriticalPath:
     """
 
     followed: Followed = field(repr=False)
-    pieces: Sequence[Piece]
-    parts: tuple[int | Repeat, ...]
+    pieces: Sequence[PathPiece]
+    parts: tuple[int | RepeatedStretch, ...]
     begin: int
 
     @cached_property
@@ -89,7 +89,7 @@ class CriticalPath:
     @property
     def changes(self) -> int:
         """How often the path moves to another IPU."""
-        return runs(self.parts, [Runs(piece.ipu, piece.ipu, 1) for piece in self.pieces]).number - 1
+        return runs(self.parts, [KeyChanges(piece.ipu, piece.ipu, 1) for piece in self.pieces]).number - 1
 
     def table(self) -> pd.DataFrame:
         """One row per piece: replica, ipu, start, dur (cycles), sync."""
@@ -147,8 +147,8 @@ class _Walk:
             [end - begin for begin, end, _ in self.followed.cuts.places],
         )
         self._stays: list[_Stay] = []
-        self.pieces: list[Piece] = []
-        self.parts: list[int | Repeat] = []
+        self.pieces: list[PathPiece] = []
+        self.parts: list[int | RepeatedStretch] = []
 
     def go(self) -> None:
         """Walk to the begin of the run."""
@@ -201,28 +201,28 @@ class _Walk:
             # The piece is longer than a trip, so it lasts through all trips that are left.
             self.parts += backwards(self._split(cut.begin, end, sync, stay.place))
             if stay.left > 1:
-                trip = Repeat(backwards(self._split(cut.begin, cut.end, sync, stay.place)), stay.left - 1)
+                trip = RepeatedStretch(backwards(self._split(cut.begin, cut.end, sync, stay.place)), stay.left - 1)
                 self.parts.append(trip)
             end = cut.begin
             self._stays.pop()
         within = self._stays[-1].place if self._stays else len(self._cuts)
         self.parts += backwards(self._split(start, end, sync, within))
 
-    def _split(self, start: int, end: int, sync: bool, within: int) -> list[int | Repeat]:
+    def _split(self, start: int, end: int, sync: bool, within: int) -> list[int | RepeatedStretch]:
         """The parts of a piece, with each cut that it contains as often as it occurs. Cuts from ``within`` on are not
         looked at."""
-        parts: list[int | Repeat] = []
+        parts: list[int | RepeatedStretch] = []
         for place in self._outermost(start, end, within):
             begin, stop, times = self._cuts[place]
             parts += self._plain(start, begin, sync)
-            parts.append(Repeat(tuple(self._split(begin, stop, sync, place)), times))
+            parts.append(RepeatedStretch(tuple(self._split(begin, stop, sync, place)), times))
             start = stop
         return parts + self._plain(start, end, sync)
 
-    def _plain(self, start: int, end: int, sync: bool) -> list[int | Repeat]:
+    def _plain(self, start: int, end: int, sync: bool) -> list[int | RepeatedStretch]:
         if start >= end:
             return []
-        self.pieces.append(Piece(self._line, self.ipu, start, end, sync))
+        self.pieces.append(PathPiece(self._line, self.ipu, start, end, sync))
         return [len(self.pieces) - 1]
 
     def _outermost(self, start: int, end: int, within: int) -> list[int]:
@@ -250,7 +250,7 @@ class _Walk:
                 trips = left - stay.left
                 again = (stay.left - 1) // trips
                 # The path is where it was some trips ago. What it went through since then comes again.
-                self.parts[first:] = [Repeat(tuple(self.parts[first:]), again + 1)]
+                self.parts[first:] = [RepeatedStretch(tuple(self.parts[first:]), again + 1)]
                 stay.left -= again * trips
                 stay.seen.clear()
             else:
@@ -300,7 +300,7 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
         if len(rows) > most:
             break
     keys = [
-        Runs((piece.ipu[1], place[0]), (piece.ipu[1], place[-1]), len(place))
+        KeyChanges((piece.ipu[1], place[0]), (piece.ipu[1], place[-1]), len(place))
         for piece, (place, _) in zip(path.pieces, stretches, strict=True)
     ]
     table = pd.DataFrame(np.array(rows[:most], dtype=np.int64).reshape(-1, 4), columns=["ipu", "place", "start", "dur"])
@@ -315,7 +315,7 @@ def _places(line: IpuLine, places: np.ndarray) -> tuple[list[int], list[int]]:
     return place[changes].tolist(), line.edges[changes].tolist()
 
 
-def _stretches(piece: Piece, place: list[int], begins: list[int]) -> tuple[list[int], list[int]]:
+def _stretches(piece: PathPiece, place: list[int], begins: list[int]) -> tuple[list[int], list[int]]:
     """The places of a piece in order of time, and where each begins."""
     if piece.sync:
         return [len(PATH_PLACES) - 1], [piece.start]

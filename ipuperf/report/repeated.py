@@ -6,14 +6,14 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 
-class Repeat(NamedTuple):
+class RepeatedStretch(NamedTuple):
     """A stretch that follows itself, ``times`` in all."""
 
-    parts: tuple[int | Repeat, ...]
+    parts: tuple[int | RepeatedStretch, ...]
     times: int
 
 
-class Runs(NamedTuple):
+class KeyChanges(NamedTuple):
     """How often a key changes along a sequence: its first and last key, and the number of stretches of equal keys."""
 
     first: Hashable
@@ -21,46 +21,47 @@ class Runs(NamedTuple):
     number: int
 
 
-def flat(parts: Iterable[int | Repeat]) -> Iterator[int]:
+def flat(parts: Iterable[int | RepeatedStretch]) -> Iterator[int]:
     """The numbers of a sequence, one by one."""
     for part in parts:
-        if isinstance(part, Repeat):
+        if isinstance(part, RepeatedStretch):
             for _ in range(part.times):
                 yield from flat(part.parts)
         else:
             yield part
 
 
-def backwards(parts: Sequence[int | Repeat]) -> tuple[int | Repeat, ...]:
+def backwards(parts: Sequence[int | RepeatedStretch]) -> tuple[int | RepeatedStretch, ...]:
     """The sequence from its end to its begin."""
     return tuple(
-        Repeat(backwards(part.parts), part.times) if isinstance(part, Repeat) else part for part in reversed(parts)
+        RepeatedStretch(backwards(part.parts), part.times) if isinstance(part, RepeatedStretch) else part
+        for part in reversed(parts)
     )
 
 
-def add_times(parts: Iterable[int | Repeat], times: list[int], repeated: int = 1) -> None:
+def add_times(parts: Iterable[int | RepeatedStretch], times: list[int], repeated: int = 1) -> None:
     """Add to ``times`` how often each number occurs in a sequence that is itself ``repeated``."""
     for part in parts:
-        if isinstance(part, Repeat):
+        if isinstance(part, RepeatedStretch):
             add_times(part.parts, times, repeated * part.times)
         else:
             times[part] += repeated
 
 
-def runs(parts: Iterable[int | Repeat], of: Sequence[Runs]) -> Runs:
+def runs(parts: Iterable[int | RepeatedStretch], of: Sequence[KeyChanges]) -> KeyChanges:
     """The stretches of equal keys of a sequence; ``of`` has those of each number."""
     whole = None
     for part in parts:
-        if isinstance(part, Repeat):
+        if isinstance(part, RepeatedStretch):
             first, last, number = runs(part.parts, of)
-            each = Runs(first, last, part.times * number - (part.times - 1) * (first == last))
+            each = KeyChanges(first, last, part.times * number - (part.times - 1) * (first == last))
         else:
             each = of[part]
         # Where a stretch goes on, it is not counted again.
         whole = (
             each
             if whole is None
-            else Runs(whole.first, each.last, whole.number + each.number - (whole.last == each.first))
+            else KeyChanges(whole.first, each.last, whole.number + each.number - (whole.last == each.first))
         )
     assert whole is not None, "an empty sequence"
     return whole

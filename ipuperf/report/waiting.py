@@ -31,7 +31,7 @@ import numpy as np
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, run_instances
 from ipuperf.report.pipeline import stage_work
-from ipuperf.trace import HOST_WAITING_KINDS, KINDS, MOST_SLICES, WAITING_KINDS, Cuts, TraceError, Window, slices
+from ipuperf.trace import HOST_WAITING_KINDS, KINDS, MOST_SLICES, WAITING_KINDS, LoopCuts, TraceError, Window, slices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ class Rates:
 
     edges: np.ndarray
     rates: np.ndarray
-    cuts: Cuts
+    cuts: LoopCuts
 
     @cached_property
     def _sums(self) -> np.ndarray:
@@ -78,7 +78,7 @@ class Rates:
     def _of_cuts(self) -> np.ndarray:
         """The amounts of each cut."""
         amounts = np.zeros((len(self.cuts.places), self.rates.shape[1]), dtype=self.rates.dtype)
-        # Cuts inside a cut stand before it, so their amounts are known.
+        # LoopCuts inside a cut stand before it, so their amounts are known.
         for place, (begin, end, _) in enumerate(self.cuts.places):
             amounts[place] = self._between(np.array([begin]), np.array([end]), amounts)[0]
         return amounts
@@ -116,7 +116,7 @@ class IpuLine:
     edges: np.ndarray
     activity: np.ndarray
     step: np.ndarray
-    cuts: Cuts = field(default_factory=Cuts)
+    cuts: LoopCuts = field(default_factory=LoopCuts)
 
     def waits(self) -> tuple[np.ndarray, np.ndarray]:
         """Begin and end of each wait. Waits that follow each other directly are one."""
@@ -174,7 +174,7 @@ class Followed:
     """
 
     trace: Trace
-    cuts: Cuts
+    cuts: LoopCuts
     window: Window
     lines: Sequence[IpuLine]
     twins: Sequence[tuple[Ipu, ...]]
@@ -319,7 +319,7 @@ def _follow(trace: Trace, run: int | None) -> Followed:
     return Followed(short.trace, short.cuts, window, lines, [short.twins[line.replica, line.ipu] for line in lines])
 
 
-def ipu_lines(trace: Trace, rows: np.ndarray, window: Window, cuts: Cuts) -> list[IpuLine]:
+def ipu_lines(trace: Trace, rows: np.ndarray, window: Window, cuts: LoopCuts) -> list[IpuLine]:
     """The activity of each IPU in the window, by replica and IPU. Where lanes overlap, the lowest busy lane counts."""
     instances, activities = trace.columns("instances"), _step_activities(trace)
     ipus = np.unique(np.stack([instances["replica"][rows], instances["ipu"][rows]]), axis=1)

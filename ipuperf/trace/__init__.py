@@ -44,7 +44,7 @@ from ipuperf.trace.schema import (
     Column,
     Table,
 )
-from ipuperf.trace.shortened import Cut, Cuts, Ipu, Shortened
+from ipuperf.trace.shortened import Cut, Ipu, LoopCuts, Shortened
 from ipuperf.trace.template import Window, check_window
 from ipuperf.trace.trace import Trace
 
@@ -63,12 +63,12 @@ __all__ = [
     "WAITING_KINDS",
     "Column",
     "Cut",
-    "Cuts",
     "FoldedHostEvents",
     "FoldedInstances",
     "FoldedTransfers",
     "FoldedVariables",
     "Ipu",
+    "LoopCuts",
     "Shortened",
     "Slices",
     "SteadyLoop",

@@ -38,7 +38,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cuts:
+class LoopCuts:
     """The cuts of a shortened trace. A cut may contain others, which stand before it."""
 
     places: tuple[Cut, ...] = ()
@@ -64,7 +64,7 @@ class Cuts:
     def periods(self) -> np.ndarray:
         """The true length of each cut, in cycles."""
         lengths = np.zeros(len(self.places), dtype=np.int64)
-        # Cuts inside a cut stand before it, so their lengths are known.
+        # LoopCuts inside a cut stand before it, so their lengths are known.
         for place, (begin, end, _) in enumerate(self.places):
             lengths[place] = end - begin + self.added(np.array([begin]), np.array([end]), lengths)[0]
         return lengths
@@ -113,7 +113,7 @@ class Shortened:
     """A shortened trace, its cuts, and the IPUs that each IPU of it stands for, itself included, in order."""
 
     trace: Trace
-    cuts: Cuts
+    cuts: LoopCuts
     twins: Mapping[Ipu, tuple[Ipu, ...]]
 
 
@@ -170,7 +170,7 @@ def shortened(trace: TraceTables) -> Shortened:
     if not isinstance(folded, FoldedInstances):
         instances = trace.columns("instances")
         ipus = np.unique(np.stack([instances["replica"], instances["ipu"]]), axis=1).T.tolist()
-        return Shortened(cast("Trace", trace), Cuts(), {(replica, ipu): ((replica, ipu),) for replica, ipu in ipus})
+        return Shortened(cast("Trace", trace), LoopCuts(), {(replica, ipu): ((replica, ipu),) for replica, ipu in ipus})
     alone, twins = _of_each_class(folded)
     loops = _ShortLoops(alone)
     arrays, steps = dict(alone.arrays), trace.columns("steps")
@@ -195,7 +195,7 @@ def shortened(trace: TraceTables) -> Shortened:
     tables |= {name: table for name in ("transfers", "host_events") if (table := _shorter(trace.folded(name), loops))}
     short = trace.replaced({**tables, "instances": FoldedInstances(arrays)})
     places = sorted(loops.cuts(short_start, around), key=lambda cut: cut.end - cut.begin)
-    return Shortened(cast("Trace", short), Cuts(tuple(places)), twins)
+    return Shortened(cast("Trace", short), LoopCuts(tuple(places)), twins)
 
 
 def _shorter(table: FoldedTable | None, loops: _ShortLoops) -> Repeating | None:

@@ -23,7 +23,7 @@ from ipuperf.levers.layers import divided, layers_of, obstacle
 from ipuperf.levers.remote import _by_ipu, _held
 from ipuperf.levers.rerun import RerunError
 from ipuperf.levers.sharding import Differences, shard, shardable
-from ipuperf.levers.trial import Change, Lever
+from ipuperf.levers.trial import Lever, ProgramChange
 from ipuperf.pipelines import BuildRequest, HostIo
 from ipuperf.popxl import ops
 from ipuperf.simulation import SimulationError
@@ -316,7 +316,7 @@ def test_pairs_are_of_changes_that_do_not_exclude_each_other(installed_front_end
         run = run_of("batches", installed_front_ends)
     works = {"a": 3, "b": 2, "c": 2, "d": 4, "e": 1}
     subjects = {"a": {"x"}, "b": {"y"}, "c": {"x", "z"}, "d": {"w"}, "e": {"v"}}
-    changes = [Change(name, frozenset(subjects[name]), Fraction(work)) for name, work in works.items()]
+    changes = [ProgramChange(name, frozenset(subjects[name]), Fraction(work)) for name, work in works.items()]
     changes[3] = replace(changes[3], training="another batch")
     found = measure(run, [Scripted(Trial(change, run.trace)) for change in changes])
     assert [pair.what for pair in found.pairs] == ["d; and a", "d; and b", "d; and c", "a; and b", "b; and c"]
@@ -328,10 +328,10 @@ def test_the_best_that_fits_and_what_is_refused(installed_front_ends: Callable) 
     with installed_front_ends():
         run = run_of("batches", installed_front_ends)
     limit = int(run.trace.meta["bytes_per_tile"])
-    now = Trial(Change("as it is"), run.trace)
+    now = Trial(ProgramChange("as it is"), run.trace)
     spare = limit - now.fullest
-    fits, not_quite = (Trial(Change(f"{more}", more_bytes=more), run.trace) for more in (spare, spare + 1))
-    faster = Trial(Change("twice the samples", frozenset({"a subject"}), Fraction(2)), run.trace)
+    fits, not_quite = (Trial(ProgramChange(f"{more}", more_bytes=more), run.trace) for more in (spare, spare + 1))
+    faster = Trial(ProgramChange("twice the samples", frozenset({"a subject"}), Fraction(2)), run.trace)
     found = measure(run, [Scripted(fits, not_quite, faster), Scripted(fits, IrError("no"), faster)])
     assert [trial.what for trial in found.trials] == ["twice the samples", f"{spare}"]
     assert [told(one) for one in found.untried] == [

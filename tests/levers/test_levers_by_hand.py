@@ -14,7 +14,7 @@ from ipuperf.levers.loops import CallLength, MoreMicroBatches
 from ipuperf.levers.measure import _outcomes, measure
 from ipuperf.levers.precision import HalfModel, HalfPart
 from ipuperf.levers.proportion import MemoryProportion
-from ipuperf.levers.recomputation import KeptPart, Recomputation
+from ipuperf.levers.recomputation import KeptPart, RecomputationSwitch
 from ipuperf.levers.trial import Lever
 
 pytest.importorskip("torch")
@@ -98,7 +98,7 @@ def outcomes(case: Case, text: str, lever: Lever) -> list[Trial | Untried]:
 @pytest.mark.parametrize("text", [PIPELINE, CONVOLUTIONS, INFERENCE], ids=["pipeline", "convolutions", "inference"])
 @pytest.mark.parametrize(
     "lever",
-    [HalfModel(), HalfPart(), Recomputation(), KeptPart(), MicroBatches(), Replicas(), MemoryProportion(),
+    [HalfModel(), HalfPart(), RecomputationSwitch(), KeptPart(), MicroBatches(), Replicas(), MemoryProportion(),
      MoreMicroBatches(), CallLength(), PrefetchDepth(), SyncPatterns()],
     ids=lambda lever: type(lever).__name__,
 )  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_change_takes_what_the_program_with_its_lines_takes(text: str, lever: 
 @pytest.mark.heavy
 def test_pairs_take_what_the_program_with_both_changes_takes(case: Case) -> None:
     run = case.rerun(case.run(PIPELINE))
-    results = measure(run, [Recomputation(), HalfModel(), Replicas(), CallLength()])
+    results = measure(run, [RecomputationSwitch(), HalfModel(), Replicas(), CallLength()])
     assert len(results.pairs) > 3
     for pair in results.pairs:
         assert pair.cycles * pair.change.work == cycles_of(case.run(by_hand(PIPELINE, pair.change.diff)))
@@ -172,7 +172,7 @@ with ipu.ipu_strategy.IPUStrategy().scope():
 @pytest.mark.parametrize("text", [KERAS, KERAS.replace("# here", "config.allow_recompute = True")], ids=["off", "on"])
 def test_recomputation_of_a_keras_pipeline(text: str, case: Case) -> None:
     pytest.importorskip("tensorflow")
-    (trial,) = outcomes(case, text, Recomputation())
+    (trial,) = outcomes(case, text, RecomputationSwitch())
     (line,) = trial.change.diff
     changed = text.replace("# here", line[2:]).replace("config.allow_recompute = True", line[2:])
     assert trial.cycles == cycles_of(case.run(changed))

@@ -24,7 +24,7 @@ from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, S
 from ipuperf.levers.layers import ModuleLayer, _layers, _module
 from ipuperf.levers.loops import HostLoop, _micro_batches, _updates, host_loops, repeated, with_trips
 from ipuperf.levers.remote import _by_ipu, _held, _transfers, without
-from ipuperf.levers.trial import Change
+from ipuperf.levers.trial import ProgramChange
 from ipuperf.report.advice import _KEYS
 from ipuperf.runtime.executable import HostOptions, LoweringOptions
 from ipuperf.trace import Trace
@@ -247,10 +247,10 @@ def results(gains: list[float], traded: tuple[int, ...] = (), whys: int = 0) -> 
     for number, gain in enumerate(gains):
         work = Fraction(int(faster.columns("runs")["dur"][-1])) / (cycles - Fraction(gain) * cycles)
         more = 7 * number
-        change = Change(f"change {number}", work=work, more_bytes=more, trades_memory=number in traded)
+        change = ProgramChange(f"change {number}", work=work, more_bytes=more, trades_memory=number in traded)
         trials.append(Trial(change, faster))
     untried = tuple(Untried(f"lever {number}", "why not") for number in range(whys))
-    return trace, LeverResults(cycles, Trial(Change(""), trace).fullest, tuple(trials), untried)
+    return trace, LeverResults(cycles, Trial(ProgramChange(""), trace).fullest, tuple(trials), untried)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_changes_of_the_training_and_pairs_stand_apart() -> None:
     """With their lines below; of a run that does not fit, each change with which it does is there."""
     trace, plain = results([Fraction(1, 2), Fraction(-1, 2)])
     best, slower = plain.trials
-    half = Trial(Change("half", training="float16 numbers", diff=("- a", "+ b")), best.trace)
+    half = Trial(ProgramChange("half", training="float16 numbers", diff=("- a", "+ b")), best.trace)
     both = Trial(best.change.with_other(half.change), best.trace)
     found = replace(plain, trials=(best, half, slower), pairs=(both,))
     text = levers_text(trace, found)

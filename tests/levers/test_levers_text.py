@@ -8,7 +8,7 @@ import pytest
 
 from ipuperf.levers.parts import expression, parts_of
 from ipuperf.levers.program_text import ProgramText
-from ipuperf.levers.trial import Change
+from ipuperf.levers.trial import ProgramChange
 
 PROGRAM = ProgramText("""
 train = poptorch.Options(); train.Training.gradientAccumulation(8)
@@ -60,9 +60,9 @@ def test_names_of_model_and_options() -> None:
 
 def test_two_changes_become_one() -> None:
     seen: list[str] = []
-    first = Change("a", frozenset({"x"}), of_model=lambda request: seen.append("a"), of_pipeline=lambda n: n + 1)
-    second = Change("b", frozenset({"y"}), training="t", of_model=lambda request: seen.append("b"))
-    third = Change("c", work=Fraction(2), diff=("+ c",), of_pipeline=lambda n: 10 * n)
+    first = ProgramChange("a", frozenset({"x"}), of_model=lambda request: seen.append("a"), of_pipeline=lambda n: n + 1)
+    second = ProgramChange("b", frozenset({"y"}), training="t", of_model=lambda request: seen.append("b"))
+    third = ProgramChange("c", work=Fraction(2), diff=("+ c",), of_pipeline=lambda n: 10 * n)
     joined = first.with_other(second).with_other(third)
     assert (joined.what, joined.touches) == ("a; and b; and c", {"x", "y"})
     assert (joined.work, joined.training, joined.diff) == (2, "t", ("+ c",))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ipuperf.report.page.encoding import Columns, groups, stretches
 from ipuperf.report.waiting import Rates
-from ipuperf.trace import Cuts
+from ipuperf.trace import LoopCuts
 
 if TYPE_CHECKING:
     from ipuperf.report.live import Series
@@ -39,7 +39,7 @@ def link_facts(
     return {"used": used, "collectives": _collectives(transfers, ops, short.cuts)}
 
 
-def _sharing(links: Columns, transfers: Columns, cuts: Cuts) -> dict[str, tuple[int, int]]:
+def _sharing(links: Columns, transfers: Columns, cuts: LoopCuts) -> dict[str, tuple[int, int]]:
     """The largest number of simultaneous transfers of each link, and its cycles with more than one."""
     names = dict(zip(links["link_id"].tolist(), links["name"], strict=True))
     timed = np.flatnonzero(transfers["dur"] > 0)
@@ -56,7 +56,7 @@ def _sharing(links: Columns, transfers: Columns, cuts: Cuts) -> dict[str, tuple[
     return sharing
 
 
-def _collectives(transfers: Columns, ops: Columns, cuts: Cuts) -> list[dict[str, Any]]:
+def _collectives(transfers: Columns, ops: Columns, cuts: LoopCuts) -> list[dict[str, Any]]:
     """A row for each collective, the one with the most bytes first, with its rounds and cycles."""
     chosen = np.flatnonzero(np.isin(transfers["kind"], _COLLECTIVES))
     names = dict(zip(ops["op_id"].tolist(), ops["name"], strict=True))
@@ -86,13 +86,15 @@ def _rounds(start: np.ndarray, dur: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
-def _binned(time: np.ndarray, value: np.ndarray, total: int, bins: int = 400, cuts: Cuts | None = None) -> list[float]:
+def _binned(
+    time: np.ndarray, value: np.ndarray, total: int, bins: int = 400, cuts: LoopCuts | None = None
+) -> list[float]:
     """The mean of a step curve in equal stretches of the whole time."""
     # The mean is exact: the difference of the integral at both ends, over the length.
     edges = np.linspace(0, max(total, 1), bins + 1)
     # The curve is 0 before its first step. After its last one it stays as it is.
     rates = np.append(0.0, value)[:, None]
-    curve = Rates(np.array([min(time[0] - 1, 0), *time, max(time[-1], total) + 1]), rates, cuts or Cuts())
+    curve = Rates(np.array([min(time[0] - 1, 0), *time, max(time[-1], total) + 1]), rates, cuts or LoopCuts())
     integral = curve.until(edges)[:, 0]
     means: list[float] = np.round(np.diff(integral) / np.diff(edges), 2).tolist()
     return means

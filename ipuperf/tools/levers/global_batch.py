@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ipuperf.runtime.model_revision import ModelRequest
 
 from .rerun import Rerun
-from .trial import Change, Lever, Trial, Untried, each_simulated
+from .trial import Lever, ProgramChange, Trial, Untried, each_simulated
 
 if TYPE_CHECKING:
     from ipuperf.frontends.poptorch.options.strategies import BlockPlace, Resolver
@@ -57,12 +57,12 @@ class MicroBatches(Lever):
                 if isinstance(outcome, Untried):
                     break
 
-    def _change(self, run: Rerun, model: ModelRequest, factor: Fraction) -> Change:
+    def _change(self, run: Rerun, model: ModelRequest, factor: Fraction) -> ProgramChange:
         old, new = _count(model), int(_count(model) / factor)
         size = f"{factor} times as large" if factor > 1 else "half as large"
         name = "gradient accumulation" if model.training else "device iterations"
         batch_norms = any(type(module).__name__.startswith("BatchNorm") for module in model.module.modules())
-        return Change(
+        return ProgramChange(
             f"make micro-batches {size}, with {name} {new} instead of {old}",
             _subjects(model),
             training="batch norms see micro-batches of another size" if batch_norms and model.training else "",
@@ -92,7 +92,7 @@ class Replicas(Lever):
             yield self.untried(f"its {_count(model)} micro-batches do not divide by {factors[0]}")
         yield from each_simulated(run, [self._change(run, model, ipus, factor) for factor in possible])
 
-    def _change(self, run: Rerun, model: ModelRequest, ipus: int, factor: int) -> Change:
+    def _change(self, run: Rerun, model: ModelRequest, ipus: int, factor: int) -> ProgramChange:
         replicas, count = model.options.replication_factor * factor, _count(model) // factor
 
         def divide(request: ModelRequest) -> None:
@@ -101,7 +101,7 @@ class Replicas(Lever):
             request.options.setExecutionStrategy(_merged(request.options.execution_strategy, factor))
 
         places = run.text.keyword("ipu_id", Fraction(1, factor))
-        return Change(
+        return ProgramChange(
             f"have {replicas} replicas on {ipus // factor} IPU{'s' if ipus > factor else ''} each instead of "
             f"{model.options.replication_factor} on {ipus}, with {count} micro-batches each instead of {_count(model)}",
             _subjects(model) | {"stages", "replicas"},

@@ -18,7 +18,7 @@ from ipuperf.lowering.steps import ControlStep
 from ipuperf.runtime.model_revision import ModelRequest
 
 from .rerun import Rerun
-from .trial import Change, Lever, Trial, Untried, simulated
+from .trial import Lever, ProgramChange, Trial, Untried, simulated
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram, Step
@@ -159,8 +159,8 @@ class MoreMicroBatches(Lever):
         yield simulated(run, replace(change, of_program=lambda program: with_trips(program, loop.name, trips)))
 
 
-def _more_micro_batches(run: Rerun, count: int) -> Change:
-    return Change(
+def _more_micro_batches(run: Rerun, count: int) -> ProgramChange:
+    return ProgramChange(
         f"raise gradient accumulation from {count} to {FACTOR * count}",
         frozenset({"micro-batches"}),
         Fraction(FACTOR),
@@ -214,7 +214,7 @@ class CallLength(Lever):
             advice = _longer(count, old_count if old_count > 1 else None, trains=model.training)
         else:
             advice, _, work, count = _longer_call(run.device_program)
-        change = Change(
+        change = ProgramChange(
             advice,
             frozenset({"iterations"}),
             work,

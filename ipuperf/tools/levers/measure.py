@@ -18,11 +18,11 @@ from .io_tiles import IoTileCount, OverlappedIo
 from .loops import CallLength, MoreMicroBatches
 from .precision import HalfModel, HalfPart
 from .proportion import MemoryProportion
-from .recomputation import KeptPart, Recomputation
+from .recomputation import KeptPart, RecomputationSwitch
 from .remote import OnChip, Sharding
 from .rerun import Rerun
 from .stages import StageDivision
-from .trial import REFUSALS, Change, Lever, Trial, Untried, each_simulated
+from .trial import REFUSALS, Lever, ProgramChange, Trial, Untried, each_simulated
 
 LEVERS: tuple[Lever, ...] = (
     Sharding(),
@@ -31,7 +31,7 @@ LEVERS: tuple[Lever, ...] = (
     Replicas(),
     MicroBatches(),
     MemoryProportion(),
-    Recomputation(),
+    RecomputationSwitch(),
     KeptPart(),
     HalfModel(),
     HalfPart(),
@@ -92,7 +92,7 @@ def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> LeverResults:
     On a terminal a line shows which. If a lever has several changes that fit, the best one stands for it. A change
     that the program, the machine or lowering refuses counts as one that could not be tried.
     """
-    unchanged = Trial(Change("as it is"), run.trace)
+    unchanged = Trial(ProgramChange("as it is"), run.trace)
     trials: list[Trial] = []
     untried: list[Untried] = []
     with tqdm(levers, desc="levers", leave=False, disable=not sys.stderr.isatty()) as line:

@@ -11,7 +11,7 @@ from ipuperf.runtime.model_revision import ModelRequest
 
 from .parts import expression, parts_of
 from .rerun import Rerun
-from .trial import Change, Lever, Trial, Untried, each_simulated
+from .trial import Lever, ProgramChange, Trial, Untried, each_simulated
 
 IN_PROGRAM = "the program itself gives the types of its tensors"
 _TYPES = frozenset({"types"})
@@ -48,8 +48,8 @@ class HalfModel(Lever):
         yield from each_simulated(
             run,
             [
-                Change(what, _TYPES, training=training, diff=diff, of_model=_halve),
-                Change(
+                ProgramChange(what, _TYPES, training=training, diff=diff, of_model=_halve),
+                ProgramChange(
                     f"{what}, partial sums too",
                     _TYPES,
                     training=f"{training}; float16 partial sums",
@@ -81,10 +81,10 @@ class HalfPart(Lever):
             return  # :class:`HalfModel` says why
         yield from each_simulated(run, [self._change(run, path) for path in parts_of(run.torch_model.module)])
 
-    def _change(self, run: Rerun, path: str) -> Change:
+    def _change(self, run: Rerun, path: str) -> ProgramChange:
         part = expression(run.text.module, path)
         converted = "tuple(x.half() if x.is_floating_point() else x for x in inputs)"
-        return Change(
+        return ProgramChange(
             f"compute {path} in float16",
             _TYPES,
             training=f"float16 numbers in {path}",

@@ -9,7 +9,7 @@ from ipuperf.ir import Ir, Op
 from ipuperf.runtime.model_revision import ModelRequest
 
 from .rerun import Rerun
-from .trial import Change, Lever, Trial, Untried, each_simulated
+from .trial import Lever, ProgramChange, Trial, Untried, each_simulated
 
 SHARES = (0.1, 0.3, 0.6, 1.0)
 """The shares that are tried."""
@@ -32,19 +32,19 @@ class MemoryProportion(Lever):
         shares = [share for share in SHARES if ops and present != {share}]
         yield from each_simulated(run, [self._change(run, share, len(ops)) for share in shares])
 
-    def _change(self, run: Rerun, share: float, count: int) -> Change:
+    def _change(self, run: Rerun, share: float, count: int) -> ProgramChange:
         what, touches = f"give products the available memory proportion {share}", frozenset({"proportion"})
         if run.torch_model is None:
             # Each op has an argument of its own.
             what += f" ({count} ops)"
-            return Change(what, touches, of_ir=partial(_set_shares, share=share))
+            return ProgramChange(what, touches, of_ir=partial(_set_shares, share=share))
         shares = {f"IPU{ipu}": share for ipu in range(len(run.device_program.ipus))}
 
         def set_option(request: ModelRequest) -> None:
             request.options.setAvailableMemoryProportion(shares)
 
         diff = run.option("setAvailableMemoryProportion", repr(shares))
-        return Change(what, touches, diff=diff, of_model=set_option)
+        return ProgramChange(what, touches, diff=diff, of_model=set_option)
 
 
 def _set_shares(ir: Ir, share: float) -> None:

@@ -9,7 +9,7 @@ from ipuperf.runtime.model_revision import ModelRequest
 
 from .parts import expression, parts_of
 from .rerun import Rerun
-from .trial import Change, Lever, Trial, Untried, each_simulated, simulated
+from .trial import Lever, ProgramChange, Trial, Untried, each_simulated, simulated
 
 IN_PROGRAM = "the program itself says what runs again"
 _SUBJECT = frozenset({"recomputation"})
@@ -28,8 +28,8 @@ def _trains(run: Rerun) -> bool:
     return bool(run.pipelines) and run.pipelines[-1].training is not None
 
 
-class Recomputation(Lever):
-    """Recomputation off where the program has it, on where it has none."""
+class RecomputationSwitch(Lever):
+    """RecomputationSwitch off where the program has it, on where it has none."""
 
     change = "recomputation"
 
@@ -50,12 +50,12 @@ class Recomputation(Lever):
             yield from each_simulated(run, [_of_kind(run, kind) for kind in kinds])
 
 
-def _allowed(allowed: bool) -> Change:
+def _allowed(allowed: bool) -> ProgramChange:
     def set_option(request: ModelRequest) -> None:
         if request.options is not None:
             request.options.allow_recompute = allowed
 
-    return Change(
+    return ProgramChange(
         "recompute the forward of stages" if allowed else "keep activations instead of recomputing them",
         _SUBJECT,
         trades_memory=not allowed,
@@ -64,12 +64,12 @@ def _allowed(allowed: bool) -> Change:
     )
 
 
-def _of_kind(run: Rerun, kind: int) -> Change:
+def _of_kind(run: Rerun, kind: int) -> ProgramChange:
     def set_option(request: ModelRequest) -> None:
         request.options._Popart.set(_KEY, kind)
 
     kinds = {0: "", 1: " between automatic checkpoints", 3: " of stages", 4: " between the program's checkpoints"}
-    return Change(
+    return ProgramChange(
         f"recompute the forward{kinds[kind]}" if kind else "keep activations instead of recomputing them",
         _SUBJECT,
         trades_memory=kind == 0,
@@ -86,14 +86,14 @@ class KeptPart(Lever):
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         model = run.torch_model
         if model is None or not _trains(run) or not _recomputing(run):
-            return  # :class:`Recomputation` says why
+            return  # :class:`RecomputationSwitch` says why
         yield from each_simulated(run, [self._change(run, model, path) for path in parts_of(model.module)])
 
-    def _change(self, run: Rerun, model: ModelRequest, path: str) -> Change:
+    def _change(self, run: Rerun, model: ModelRequest, path: str) -> ProgramChange:
         part = expression(run.text.module, path)
         layers = f"{part}.children()" if list(model.module.get_submodule(path).children()) else f"[{part}]"
         keep = "lambda layer, inputs, output: poptorch.recomputationCheckpoint(output)"
-        return Change(
+        return ProgramChange(
             f"keep the results of the layers of {path} instead of recomputing them",
             _SUBJECT,
             trades_memory=True,

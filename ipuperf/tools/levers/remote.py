@@ -11,7 +11,7 @@ from ipuperf.pipelines import BuildRequest
 
 from .rerun import Rerun
 from .sharding import SMALLEST, shard, shardable
-from .trial import Change, Lever, Trial, Untried, simulated
+from .trial import Lever, ProgramChange, Trial, Untried, simulated
 
 
 def _held(ir: Ir) -> dict[RemoteBuffer, int]:
@@ -57,7 +57,7 @@ class Sharding(Lever):
             advice = f"shard the optimiser state over the {replicas} replicas, and update shards"
             location = "poptorch.TensorLocationSettings().useOnChipStorage(False).useReplicatedTensorSharding()"
             diff = run.option("TensorLocations.setOptimizerLocation", location)
-            change = Change(f"{advice} (replicated tensor sharding)", touches, diff=diff, of_pipeline=_sharding)
+            change = ProgramChange(f"{advice} (replicated tensor sharding)", touches, diff=diff, of_pipeline=_sharding)
             yield simulated(run, change)
             return
         buffers = shardable(executable.ir)
@@ -68,7 +68,7 @@ class Sharding(Lever):
             return
         shards = f"{len(buffers)} remote variables of at least {SMALLEST:,} elements"
         what = f"shard what Streaming Memory holds over the {replicas} replicas: {shards}"
-        yield simulated(run, Change(what, touches, of_ir=lambda ir: shard(ir, shardable(ir))))
+        yield simulated(run, ProgramChange(what, touches, of_ir=lambda ir: shard(ir, shardable(ir))))
 
 
 def _sharding(request: BuildRequest) -> BuildRequest:
@@ -103,7 +103,7 @@ class OnChip(Lever):
         more_bytes = -(-fullest // int(run.trace.meta["tiles_per_ipu"]))
         yield simulated(
             run,
-            Change(
+            ProgramChange(
                 advice,
                 frozenset({"remote variables", "types", "replicas"}),
                 more_bytes=more_bytes,

@@ -17,7 +17,7 @@ from ipuperf.pipelines import BuildRequest
 
 from .layers import ModuleLayer, divided, layers_of, obstacle
 from .rerun import Rerun
-from .trial import Change, Lever, Trial, Untried, simulated
+from .trial import Lever, ProgramChange, Trial, Untried, simulated
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram
@@ -91,7 +91,9 @@ class StageDivision(Lever):
 
     def _trial(self, run: Rerun, chain: _Chain, division: Division) -> Trial:
         what = f"{chain.moves(division)}; {chain.uneven()}"
-        return simulated(run, Change(what, frozenset({"stages"}), of_pipeline=partial(divided, division=division)))
+        return simulated(
+            run, ProgramChange(what, frozenset({"stages"}), of_pipeline=partial(divided, division=division))
+        )
 
 
 def _chain(request: BuildRequest, run: Rerun) -> _Chain:

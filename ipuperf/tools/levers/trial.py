@@ -28,7 +28,7 @@ REFUSALS = (IrError, MachineError, RerunError, SimulationError)
 
 
 @dataclass(frozen=True)
-class Change:
+class ProgramChange:
     """A change of a program.
 
     Attributes:
@@ -59,9 +59,9 @@ class Change:
     of_executable: Callable[[Executable], Executable] | None = None
     of_program: Callable[[DeviceProgram], DeviceProgram] | None = None
 
-    def with_other(self, other: Change) -> Change:
+    def with_other(self, other: ProgramChange) -> ProgramChange:
         """Both changes as one."""
-        return Change(
+        return ProgramChange(
             f"{self.what}; and {other.what}",
             self.touches | other.touches,
             self.work * other.work,
@@ -98,7 +98,7 @@ class Trial:
         trace: the trace of the changed program.
     """
 
-    change: Change
+    change: ProgramChange
     trace: Trace
 
     @property
@@ -154,7 +154,7 @@ class Lever(ABC):
         return Untried(self.change, why)
 
 
-def simulated(run: Rerun, change: Change) -> Trial:
+def simulated(run: Rerun, change: ProgramChange) -> Trial:
     """The program of a run with a change, simulated.
 
     Raises:
@@ -181,7 +181,7 @@ def simulated(run: Rerun, change: Change) -> Trial:
     return Trial(change, executable.trace)
 
 
-def each_simulated(run: Rerun, changes: Sequence[Change]) -> Iterator[Trial | Untried]:
+def each_simulated(run: Rerun, changes: Sequence[ProgramChange]) -> Iterator[Trial | Untried]:
     """Changes simulated one after the other; one that is refused does not end the others."""
     for change in changes:
         try:

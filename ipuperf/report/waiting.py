@@ -78,7 +78,7 @@ class Rates:
     def _of_cuts(self) -> np.ndarray:
         """The amounts of each cut."""
         amounts = np.zeros((len(self.cuts.places), self.rates.shape[1]), dtype=self.rates.dtype)
-        # LoopCuts inside a cut stand before it, so their amounts are known.
+        # Cuts inside a cut stand before it, so their amounts are known.
         for place, (begin, end, _) in enumerate(self.cuts.places):
             amounts[place] = self._between(np.array([begin]), np.array([end]), amounts)[0]
         return amounts

@@ -64,7 +64,7 @@ class LoopCuts:
     def periods(self) -> np.ndarray:
         """The true length of each cut, in cycles."""
         lengths = np.zeros(len(self.places), dtype=np.int64)
-        # LoopCuts inside a cut stand before it, so their lengths are known.
+        # Cuts inside a cut stand before it, so their lengths are known.
         for place, (begin, end, _) in enumerate(self.places):
             lengths[place] = end - begin + self.added(np.array([begin]), np.array([end]), lengths)[0]
         return lengths

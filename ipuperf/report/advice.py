@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ADVICE = "levers.json"
 """The name of the file in the folder of a report."""
 
+LEAST_GAIN = 0.005
+"""The share of the run that a change must gain to be listed."""
+
 _KEYS = set("what pair cycles seconds gain fullest trades_memory training effect diff".split())
 
 

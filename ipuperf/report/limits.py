@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ipuperf.trace import Trace
+    from ipuperf.trace.tables import Columns
 
 LINKS = {
     "ipu_link": "busiest IPU-Link",
@@ -18,38 +20,36 @@ LINKS = {
 """Kinds of links in words."""
 
 
-def limits(trace: Trace, links: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def limits(trace: Trace, summary: dict[str, Any], costs: pd.DataFrame) -> list[dict[str, Any]]:
     """The share of each limit that is used over the whole trace, in the order in which a reader looks.
 
     FLOP count against the peak of the matrix units of all IPUs, each op at the peak of its type. A kind of link counts
-    as its busiest link, by bytes over what it could carry (``links`` of a summary). Each limit has name, label and
-    share (0 to 1); limits that the trace does not know are left out. Simplification: of the exchange the share of the
-    time is told, because a trace has no limit of its bytes.
+    as its busiest link, by bytes over what it could carry. Each limit has name, label and share (0 to 1); limits that
+    the trace does not know are left out. Simplification: of the exchange the share of the time is told, because a trace
+    has no limit of its bytes.
+
+    Args:
+        summary: of the trace (:meth:`Trace.summary`).
+        costs: of its ops (:meth:`Trace.operations_by_ipu`).
     """
     used = []
-    instances = trace.columns("instances")
-    if not len(instances["instance"]):
-        return []
-    # The IPUs of different replicas have different numbers.
-    elapsed = int((instances["start"] + instances["dur"]).max() - instances["start"].min())
-    total = elapsed * len(np.unique(instances["ipu"]))
-    if total and trace.meta["peak_flops_per_cycle"]:
-        used.append(
-            {"name": "flops", "label": "peak FLOP/s of the matrix units", "share": _cycles_at_peak(trace) / total}
-        )
-    if total:
-        share = int(trace.totals()["exchange"].sum()) / total
+    totals, peaks = trace.totals(), trace.meta["peak_flops_per_cycle"]
+    cycles = int(summary["total_cycles"]) * len(totals)
+    if cycles and peaks:
+        share = _cycles_at_peak(trace.columns("ops"), peaks, costs) / cycles
+        used.append({"name": "flops", "label": "peak FLOP/s of the matrix units", "share": share})
+    if cycles:
+        share = int(totals["exchange"].sum()) / cycles
         used.append({"name": "exchange", "label": "internal exchange, of the time", "share": share})
     for kind, label in LINKS.items():
-        shares = [float(link["utilisation"]) for link in links if link["kind"] == kind and link["bytes"]]
+        shares = [float(link["utilisation"]) for link in summary["links"] if link["kind"] == kind and link["bytes"]]
         if shares:
             used.append({"name": kind, "label": label, "share": max(shares)})
     return used
 
 
-def _cycles_at_peak(trace: Trace) -> float:
+def _cycles_at_peak(ops: Columns, peaks: Mapping[str, int], costs: pd.DataFrame) -> float:
     """The cycles that the FLOP of all IPUs take at the peak of their types."""
-    peaks, ops, costs = trace.meta["peak_flops_per_cycle"], trace.columns("ops"), trace.operations()
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
     at_peak = (
         int(flops) / peaks[types[op]]

@@ -9,7 +9,7 @@ from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.palette import KIND_LABELS
 from ipuperf.report.step_time import TIME_PARTS, step_time
 from ipuperf.report.text import duration
-from ipuperf.trace import WAITING_KINDS
+from ipuperf.trace import NO_OP_NAME, WAITING_KINDS
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -37,7 +37,7 @@ def why_text(trace: Trace) -> str:
     lines.append(f"Where its time goes, on IPU {time.ipu}, which sets the pace:")
     parts = sorted(time.parts.items(), key=lambda part: -part[1])
     lines += [f"  {share(cycles)}  {TIME_PARTS[name]}" for name, cycles in parts[:_LISTED] if cycles]
-    lines += ["", "Modules with the most cycles, each without those inside it, all IPUs together:"]
+    lines += ["", "Modules with the most cycles over all runs and IPUs, each without those inside it:"]
     lines += _modules(trace)
     lines += ["", f"Its critical path ({_through(path.ipus, path.changes)}) is above all:"]
     ops = trace.columns("ops")
@@ -59,13 +59,17 @@ def why_text(trace: Trace) -> str:
 
 def _modules(trace: Trace) -> list[str]:
     """The costliest modules with their share of all cycles that are no waiting, and their costliest lines."""
-    tree = trace.modules().sort_values(["own_cycles", "module"], ascending=[False, True])
-    total = max(int(tree["own_cycles"].sum()), 1)
-    return [
-        f"  {100 * int(row.own_cycles) / total:5.1f} %  {row.module}" + (f" ({_short(row.line)})" if row.line else "")
-        for row in tree.head(_LISTED).itertuples()
-        if row.own_cycles
-    ]
+    costs = trace.operations_by_ipu()
+    costs = costs[costs["op"] != NO_OP_NAME]
+    by_line = costs.groupby(["module", "line"])["cycles"].sum()
+    by_module = costs.groupby("module", as_index=False)["cycles"].sum()
+    total = max(int(by_module["cycles"].sum()), 1)
+    rows = by_module.sort_values(["cycles", "module"], ascending=[False, True]).head(_LISTED).itertuples()
+    lines = []
+    for row in rows:
+        place = _short(str(by_line[row.module].idxmax()))
+        lines.append(f"  {100 * int(row.cycles) / total:5.1f} %  {row.module}" + (f" ({place})" if place else ""))
+    return lines
 
 
 def _short(line: str) -> str:

@@ -10,6 +10,8 @@ import simprograms as s
 
 from ipuperf.report import critical_path, path_cycles, step_time, summary_text, waits, why_text
 from ipuperf.report.critical_path import path_stretches
+from ipuperf.report.limits import limits
+from ipuperf.report.page.facts import page_facts
 from ipuperf.simulation import simulate
 from ipuperf.trace import FoldedInstances, Trace
 
@@ -61,6 +63,7 @@ def analyses(trace: Trace) -> dict[str, object]:
     tables |= {"costs": path_cycles(trace, path), "places": stretches.table}
     told = {"parts": time.parts, "sentence": time.sentence(), "waiting": time.waits.by_ipu()}
     told |= {"why": why_text(trace), "last run": summary_text(trace).partition("Execution:")[2]}
+    told["limits"] = limits(trace, trace.summary(), trace.operations_by_ipu())
     return {**told, **{name: table.astype(str).to_numpy().tolist() for name, table in tables.items()}}
 
 
@@ -86,6 +89,7 @@ def test_a_longer_run_is_followed_as_fast(name: str) -> None:
     members = np.array([len(twins) for twins in time.waits.followed.twins])[time.waits.blames.line]
     assert time.waits.by_blamed()["dur"].sum() == (each * members)[blamed].sum()
     why_text(many)
+    assert page_facts(many, 1_000)["limits"]
 
 
 def test_other_repeats_than_those_of_the_simulation_are_followed_too() -> None:

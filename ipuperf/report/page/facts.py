@@ -46,7 +46,7 @@ def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[
         "memory": tile_memory(tables["tile_memory"]),
         "liveness": liveness(tables, figures.live, figures.live_window),
         "variables": variables_of(tables),
-        "limits": limits(trace, summary["links"]),
+        "limits": limits(trace, summary, figures.operations),
         "modules": lists(figures.modules),
         "links": link_facts(figures.trace.short, summary["links"], figures.link_use, summary["total_cycles"]),
         "host": lists(figures.beginning(most).columns("host_events")),

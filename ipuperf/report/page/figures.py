@@ -86,7 +86,7 @@ class Figures:
         """The (replica, ipu) that sets the pace of the last run."""
         return pace(self.trace)
 
-    @property
+    @cached_property
     def operations(self) -> pd.DataFrame:
         """The cost of each op on each IPU."""
         return self.trace.operations_by_ipu()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.advice import LEAST_GAIN
 from ipuperf.report.critical_path import path_stretches
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.step_time import TIME_PARTS
@@ -19,9 +20,6 @@ _POINTS = 20_000
 """The largest number of pieces of the critical path that are drawn."""
 _COSTS = 400
 """The largest number of rows of the table of the critical path, the costliest ones."""
-_LEAST_GAIN = 0.005
-"""The share of the run that a change must gain to be shown."""
-
 PART_NAMES: dict[str, str] = {
     "compute": "compute",
     "exchange": "exchange between tiles",
@@ -75,7 +73,7 @@ def advice_facts(advice: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if advice is None:
         return None
     # Where the run does not fit, each change with which it does is worth showing.
-    listed = [trial for trial in advice["trials"] if not advice["fits"] or trial["gain"] >= _LEAST_GAIN]
+    listed = [trial for trial in advice["trials"] if not advice["fits"] or trial["gain"] >= LEAST_GAIN]
     return {
         "fullest": advice["fullest"],
         "same": [trial for trial in listed if not trial["training"]],

@@ -11,6 +11,7 @@ from itertools import combinations
 from tqdm import tqdm
 
 from ipuperf.kinds import checked
+from ipuperf.report.advice import LEAST_GAIN
 
 from .global_batch import MicroBatches, Replicas
 from .host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
@@ -52,9 +53,6 @@ PAIRED = 3
 PAIRS = 6
 """The largest number of pairs that are simulated."""
 
-LEAST = 0.005
-"""The share of the run that a lever must gain to be listed."""
-
 
 @dataclass(frozen=True)
 class LeverResults:
@@ -82,7 +80,7 @@ class LeverResults:
 
     def worth(self, trial: Trial) -> bool:
         """Whether a change is listed. Where the run does not fit, each one with which it does is."""
-        return not self.fits or self.gain(trial) >= LEAST * self.cycles
+        return not self.fits or self.gain(trial) >= LEAST_GAIN * self.cycles
 
 
 @checked()

@@ -29,7 +29,7 @@ def _trains(run: Rerun) -> bool:
 
 
 class RecomputationSwitch(Lever):
-    """RecomputationSwitch off where the program has it, on where it has none."""
+    """Recomputation off where the program has it, on where it has none."""
 
     change = "recomputation"
 

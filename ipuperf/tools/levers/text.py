@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from ipuperf.kinds import checked
 from ipuperf.report import TIME_PARTS, duration, step_time
+from ipuperf.report.advice import LEAST_GAIN
 from ipuperf.trace import Trace, TraceError
 
-from .measure import LEAST, LEVERS, LeverResults
+from .measure import LEVERS, LeverResults
 from .trial import Trial
 
 LISTED = 3
@@ -36,7 +37,7 @@ def levers_text(trace: Trace, results: LeverResults) -> str:
     lines += _lines(trace, results, free) or ["  nothing that was tried"]
     for title, trials in titles.items():
         lines += ["", title, *_lines(trace, results, trials)] if trials else []
-    lines += ["", f"Tried, with less than {100 * LEAST:.1f} % to gain: {others}."] if others else []
+    lines += ["", f"Tried, with less than {100 * LEAST_GAIN:.1f} % to gain: {others}."] if others else []
     if results.untried:
         lines += ["", "Not tried, or refused:", *(f"  {untried.what}: {untried.why}" for untried in results.untried)]
     return "\n".join(lines) + "\n"

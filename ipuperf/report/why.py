@@ -10,6 +10,7 @@ from ipuperf.report.palette import KIND_LABELS
 from ipuperf.report.step_time import TIME_PARTS, step_time
 from ipuperf.report.text import duration
 from ipuperf.trace import NO_OP_NAME, WAITING_KINDS
+from ipuperf.trace.operations import operation_costs
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -59,15 +60,15 @@ def why_text(trace: Trace) -> str:
 
 def _modules(trace: Trace) -> list[str]:
     """The costliest modules with their share of all cycles that are no waiting, and their costliest lines."""
-    costs = trace.operations_by_ipu()
-    costs = costs[costs["op"] != NO_OP_NAME]
-    by_line = costs.groupby(["module", "line"])["cycles"].sum()
+    costs = operation_costs(trace)
+    costs["module"] = costs["module"].where(costs["op"] != NO_OP_NAME, NO_OP_NAME)
     by_module = costs.groupby("module", as_index=False)["cycles"].sum()
+    by_line = costs[costs["line"] != ""].groupby(["module", "line"], as_index=False)["cycles"].sum()
+    line_of = by_line.sort_values(["cycles", "line"], ascending=[True, False]).set_index("module")["line"].to_dict()
     total = max(int(by_module["cycles"].sum()), 1)
-    rows = by_module.sort_values(["cycles", "module"], ascending=[False, True]).head(_LISTED).itertuples()
     lines = []
-    for row in rows:
-        place = _short(str(by_line[row.module].idxmax()))
+    for row in by_module.sort_values(["cycles", "module"], ascending=[False, True]).head(_LISTED).itertuples():
+        place = _short(line_of.get(row.module, ""))
         lines.append(f"  {100 * int(row.cycles) / total:5.1f} %  {row.module}" + (f" ({place})" if place else ""))
     return lines
 

@@ -46,12 +46,15 @@ def operations(trace: TraceTables) -> pd.DataFrame:
 
 def operation_costs(trace: TraceTables) -> pd.DataFrame:
     """One row per op, by the number of the op (op_id), with the columns of :func:`operations` except for calls."""
-    costs = _costs(trace)
+    # IPUs that do the same are counted, not listed: a Pod has thousands of them.
+    costs, instances = _followed_costs(trace)
+    replica_of = dict(zip(instances.ipu.tolist(), instances.replica.tolist(), strict=True))
+    number = np.array([len(instances.twins.get((replica_of[n], n), (n,))) for n in costs.ipu.tolist()], dtype=np.int64)
     ids, row = np.unique(costs.op_id, return_inverse=True)
-    cycles = np.zeros((len(ids), len(KINDS)), dtype=costs.cycles.dtype)
-    flops = np.zeros(len(ids), dtype=costs.flops.dtype)
-    np.add.at(cycles, row.reshape(-1), costs.cycles)
-    np.add.at(flops, row.reshape(-1), costs.flops)
+    of_kinds = product(costs.cycles.reshape(-1), np.repeat(number, len(KINDS))).reshape(-1, len(KINDS))
+    cycles = np.zeros((len(ids), len(KINDS)), dtype=of_kinds.dtype)
+    np.add.at(cycles, row.reshape(-1), of_kinds)
+    flops = _sums(row, product(costs.flops, number), len(ids))
     frame = op_facts(trace, ids)
     frame["op_id"] = ids
     _put(frame, cycles)
@@ -70,7 +73,8 @@ def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.
     the slowest; bytes that its tiles receive and send; and the cycles of each kind under its name. The cycles of a kind
     add up to those of :meth:`Trace.totals`.
     """
-    costs = _costs(trace, rows)
+    costs, instances = _followed_costs(trace, rows)
+    costs = _on_all(costs, instances) if rows is None else costs
     frame = op_facts(trace, costs.op_id)
     frame["ipu"] = costs.ipu
     frame["kind"] = _main_kind(costs.cycles)
@@ -111,7 +115,7 @@ def op_facts(trace: TraceTables, op_ids: np.ndarray) -> pd.DataFrame:
 
 def op_kind_cycles(trace: TraceTables) -> dict[tuple[str, str], int]:
     """Cycles by op name and kind, over all stored IPUs. Ops with the same name are added; :data:`NO_OP_NAME`: no op."""
-    costs = _costs(trace)
+    costs = _on_all(*_followed_costs(trace))
     result: dict[tuple[str, str], int] = {}
     for name, row in zip(op_facts(trace, costs.op_id)["op"], costs.cycles.tolist(), strict=True):
         for kind, cycles in zip(KINDS, row, strict=True):
@@ -152,20 +156,22 @@ class _Costs:
     bytes: np.ndarray
 
 
-def _costs(trace: TraceTables, rows: np.ndarray | None = None) -> _Costs:
-    """The costs of every op on every IPU, in the given rows of table ``instances`` (default: all), without slices."""
+def _followed_costs(trace: TraceTables, rows: np.ndarray | None = None) -> tuple[_Costs, InstanceRows]:
+    """The costs of every op, without slices, and the instances that say how many IPUs each one stands for.
+
+    With ``rows`` of table ``instances`` they are those of these rows, and every IPU stands for itself.
+    """
     steps, template = trace.columns("steps"), trace.template
-    if rows is None:
-        instances = instance_rows(trace)
-        ipu, segment, times = instances.ipu, instances.segment, instances.times
-    else:
+    instances = instance_rows(trace)
+    ipu, segment, times = instances.ipu, instances.segment, instances.times
+    if rows is not None:
         ipu, segment = (trace.columns("instances")[key][rows] for key in ("ipu", "segment"))
         times = np.ones(len(rows), dtype=np.int64)
     place = template.place(segment)
     known = place >= 0
     if not known.any():
         nothing = np.empty(0, dtype=np.int64)
-        return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), nothing, nothing, nothing)
+        return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), nothing, nothing, nothing), instances
     # IPU and segment make one key, which sorts faster than two.
     pair, index = np.unique(ipu[known].astype(np.int64) << 32 | place[known], return_inverse=True)
     times = _sums(index, times[known], len(pair))
@@ -189,7 +195,7 @@ def _costs(trace: TraceTables, rows: np.ndarray | None = None) -> _Costs:
     costs = _Costs(
         key >> 32, key & 0xFFFFFFFF, cycles, _sums(row, done, len(key)), imbalance, _sums(row, moved, len(key))
     )
-    return costs if rows is not None else _on_all(costs, instances)
+    return costs, instances
 
 
 def _sums(row: np.ndarray, values: np.ndarray, rows: int) -> np.ndarray:

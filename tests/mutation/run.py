@@ -63,6 +63,7 @@ WARM_IF_INSTALLED = ("torch", "torch.export", "tensorflow", "tf_keras")
 """What the children share."""
 
 KILLED = ("killed", "time")
+HEAVY = ("--heavy",)
 NOT_LOADED = 99
 """Exit code of a child in which nobody imported the mutant: its tests say nothing about it."""
 FOLDER_SECONDS = 3600
@@ -162,8 +163,8 @@ def _forget() -> None:
                     value.cache_clear()
 
 
-def record(folders: Sequence[str]) -> None:
-    """Run the tests of these folders once each, each into a record of its own.
+def record(folders: Sequence[str], options: Sequence[str]) -> None:
+    """Run the tests of these folders once each with options of pytest, each into a record of its own.
 
     :raises SystemExit: naming the folders whose tests could not be collected or hang.
     """
@@ -175,7 +176,7 @@ def record(folders: Sequence[str]) -> None:
         started, child = time.perf_counter(), os.fork()
         if child == 0:
             signal.alarm(FOLDER_SECONDS)
-            os._exit(_pytest([str(ROOT / "tests" / folder)], Recorder(place)))
+            os._exit(_pytest([*options, str(ROOT / "tests" / folder)], Recorder(place)))
         _, status = os.waitpid(child, 0)
         print(f"{folder}: {time.perf_counter() - started:.0f} s", flush=True)
         if os.WIFSIGNALED(status) or os.WEXITSTATUS(status) not in _RECORDED:
@@ -194,7 +195,6 @@ def _pytest(arguments: Sequence[str], *plugins: object) -> int:
     settings.register_profile("mutation", derandomize=True, deadline=None, database=None)
     options = [
         "-q",
-        "--heavy",
         "--hypothesis-profile=mutation",
         "-p",
         "no:cacheprovider",
@@ -354,7 +354,7 @@ def _as_mutant(mutant: Mutant, tests: Sequence[str], seconds: float, pipe: int) 
     sys.meta_path.insert(0, finder)
     functions = dict.fromkeys(str(ROOT / test.split("[")[0]) for test in tests)
     try:
-        code = _pytest(["-x", *functions], Chosen(tests, pipe))
+        code = _pytest(["-x", *HEAVY, *functions], Chosen(tests, pipe))
     except BaseException as error:
         os.write(pipe, repr(error).encode()[:4000])
         code = 1
@@ -441,6 +441,9 @@ def _options() -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record")
     recording.add_argument("folders", nargs="*", default=FOLDERS, help="folders of tests/ (all)")
+    recording.add_argument(
+        "--light", action="store_true", help="leave heavy tests out: sooner over, and what falls is a lower bound"
+    )
     running = commands.add_parser("run")
     running.add_argument("--seed", type=int, default=1)
     running.add_argument("--count", type=int, default=200)
@@ -474,7 +477,7 @@ def main() -> None:
         with suppress(ModuleNotFoundError):
             importlib.import_module(name)
     if options.command == "record":
-        record(options.folders)
+        record(options.folders, () if options.light else HEAVY)
         return
     mutants, name = _chosen(options)
     started = time.perf_counter()

@@ -80,6 +80,45 @@ def trace_tables() -> str:
     return _rows(("table", "holds"), ((f"`{table.name}`", table.meaning.rstrip(".")) for table in TABLES.values()))
 
 
+def trace_columns() -> str:
+    """The columns of each table of a trace, with units."""
+    from ipuperf.trace import TABLES
+
+    parts = []
+    for table in TABLES.values():
+        rows = ((f"`{column.name}`", column.unit or "-", _meaning(column)) for column in table.columns)
+        parts.append(
+            f"### `{table.name}`\n\n{table.meaning.rstrip('.')}.\n\n" + _rows(("column", "unit", "holds"), rows)
+        )
+    return "\n\n".join(parts)
+
+
+def _meaning(column: Any) -> str:
+    values = ", ".join(f"`{value}`" for value in column.values)
+    text = f"{column.meaning}: {values}" if values else column.meaning
+    return text.replace("``", "`").replace("|", "\\|")
+
+
+def command_line() -> str:
+    """Every command with its help, from click."""
+    import click
+
+    from ipuperf.cli import cli
+
+    def pages(command: click.Command, context: click.Context) -> Iterable[str]:
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                below = command.get_command(context, name)
+                assert below is not None
+                yield from pages(below, click.Context(below, info_name=name, parent=context, terminal_width=100))
+        if command is not cli:
+            yield f"## `{context.command_path}`\n\n```text\n{command.get_help(context)}\n```"
+
+    root = click.Context(cli, info_name="ipuperf", terminal_width=100)
+    head = f"```text\n{cli.get_help(root)}\n```"
+    return "\n\n".join([head, *sorted(pages(cli, root))])
+
+
 def report_files() -> str:
     """The files of a report folder."""
     from ipuperf.report.folder import VIEWS
@@ -203,6 +242,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "names": names,
     "refused names": refused,
     "trace": trace_tables,
+    "trace columns": trace_columns,
+    "command line": command_line,
     "report": report_files,
     "supported operations": supported_operations,
     "failing tests": failing_tests,
@@ -269,7 +310,7 @@ def main() -> int:
     if options.measure:
         measure(slow=not options.cheap, jobs=options.jobs)
     write, stale = options.write or options.measure, 0
-    for path in sorted(DOCS.glob("*.md")):
+    for path in sorted(DOCS.rglob("*.md")):
         text = path.read_text(encoding="utf-8")
         if needs_tensorflow(text) and importlib.util.find_spec("tensorflow") is None:
             print(f"{path}: left as it is, TensorFlow is not installed")

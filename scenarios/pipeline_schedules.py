@@ -2,7 +2,7 @@
 
 Question: one transformer encoder layer per stage, one stage per IPU. What do TensorFlow's Grouped, Interleaved and
 Sequential, PopART's pipeline (PopTorch) and sharded execution, 1F1B, ZB-H1 and every other schedule that is registered
-(``docs/adding-a-schedule.md``), make of the same network? Interleaved 1F1B puts two stages on each IPU.
+(``docs/how-to/adding-a-schedule.md``), make of the same network? Interleaved 1F1B puts two stages on each IPU.
 
 Expected answer: with N stages and M micro-batches, PopART takes ``M + 2N - 2`` steps and Grouped ``M + 2N - 1``, each
 as long as a forward and a backward (a bubble of ``(N - 1) / (M + N - 1)`` for equal stages); Interleaved takes

@@ -4,7 +4,7 @@ The order is a topological one over data flow and constraints. Among ready ops, 
 bytes most (or raises it least) comes first; ties go by op id. The upstream scheduler has the same greedy aim, minimal
 liveness. One pass then moves ops that take memory long before it is needed (the transposed weights of all layers) down
 to their first reader. The upstream scheduler shifts stretches of ops, either way, until nothing improves (a
-simplification named in ``docs/accuracy.md``).
+simplification named in ``docs/accuracy/simplifications.md``).
 """
 
 from __future__ import annotations

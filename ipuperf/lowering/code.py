@@ -2,7 +2,7 @@
 
 PopLibs and Poplar publish no size model. This module counts steps, exchanges, packets and vertex types. The bytes of
 each are figures of the chip (``chip.code.*`` of its data file, with source and kind): some from public Poplar reports,
-four calibrated (see ``docs/accuracy.md``).
+four calibrated (see ``docs/accuracy/calibrated.md``).
 """
 
 from __future__ import annotations

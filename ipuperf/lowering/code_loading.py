@@ -5,9 +5,9 @@ Code counts as loaded and dead (:func:`_loaded_codes`) where all loads and plain
 graph and a load comes first. The code of any other graph is always live, as upstream has it for graphs that are called
 without a load; its loads only take time.
 
-Simplifications (``docs/accuracy.md``): Poplar's function buffers are not documented. Only the control and exchange code
-of the graph's own steps is loaded. Vertices, their state and packet headers stay on the tiles, and so does the code of
-graphs that it calls and of senders of copies between IPUs.
+Simplifications (``docs/accuracy/simplifications.md``): Poplar's function buffers are not documented. Only the
+control and exchange code of the graph's own steps is loaded. Vertices, their state and packet headers stay on the
+tiles, and so does the code of graphs that it calls and of senders of copies between IPUs.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ copies of a lowered graph become one exchange (:mod:`.merging`), neighbouring co
 (:mod:`.collective_merging`). That happens before the caller goes on, because the caller of a conditional compares its
 branches as they will run, and the layouts of its results are those of the longer branch.
 
-Simplification (``docs/accuracy.md``): element-wise ops are not fused.
+Simplification (``docs/accuracy/simplifications.md``): element-wise ops are not fused.
 """
 
 from __future__ import annotations

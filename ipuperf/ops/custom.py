@@ -1,4 +1,7 @@
-"""The base of ops that users describe in Python, and that are C++ on the device (``docs/adding-a-custom-op.md``)."""
+"""The base of ops that users describe in Python, and that are C++ on the device.
+
+``docs/how-to/adding-a-custom-op.md`` shows one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class CustomOp(Op):
         fp16 operands arrive as float32, and results are rounded once to the outputs' types.
         """
         raise IrError(
-            f"{self.where()}: {type(self).__name__} has no `value`; docs/adding-a-custom-op.md says what it is"
+            f"{self.where()}: {type(self).__name__} has no `value`; docs/how-to/adding-a-custom-op.md says what it is"
         )
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:

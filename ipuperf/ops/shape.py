@@ -6,8 +6,8 @@ PopART's in-placing turns such an op into its ``Inplace`` variant (``inplacePrio
 
 PopART does the same with transposed, sliced, split and joined tensors. They are copies here, which is a
 simplification: products here do not know the order of an operand that comes through a view. The copy stands for
-the rearrangement that they would need (``docs/accuracy.md``). ``lowering`` may drop a Transpose that only a MatMul
-reads.
+the rearrangement that they would need (``docs/accuracy/simplifications.md``). ``lowering`` may drop a Transpose that
+only a MatMul reads.
 """
 
 from __future__ import annotations

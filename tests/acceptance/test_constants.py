@@ -19,7 +19,7 @@ DEFINED = "what an operation or a format is"
 BOOKKEEPING = (
     "how ipuperf computes: sizes of blocks and caches, order of events, limits of a search; no result depends on it"
 )
-ASSUMED = "an assumption, named in docs/accuracy.md"
+ASSUMED = "an assumption, named in docs/accuracy/simplifications.md"
 
 CONSTANTS = {
     POPLIBS: """
@@ -115,7 +115,7 @@ def test_every_constant_of_the_cost_model_is_listed_with_its_kind() -> None:
 
 
 def test_assumed_constants_are_named_where_accuracy_is_told() -> None:
-    told = (ROOT / "docs" / "accuracy.md").read_text("utf-8")
+    told = (ROOT / "docs" / "accuracy" / "simplifications.md").read_text("utf-8")
     for name, kind in listed().items():
         path = name.split()[0]
         assert kind != ASSUMED or f"`{path}`" in told or f"{Path(path).name}`" in told, name

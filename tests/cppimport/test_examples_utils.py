@@ -45,14 +45,14 @@ def test_what_may_compute_something_leads_to_the_description_in_python(
 ) -> None:
     source = tmp_path / "cube.cpp"
     source.write_text(text)
-    with pytest.raises(CppOpError, match=r"cube.*describe its op in Python.*docs/adding-a-custom-op\.md"):
+    with pytest.raises(CppOpError, match=r"cube.*describe its op in Python.*docs/how-to/adding-a-custom-op\.md"):
         examples_utils.load_lib(source)
 
 
 def test_what_is_not_there(examples_utils: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"File does not exist: .*none\.cpp"):
         examples_utils.load_lib(tmp_path / "none.cpp")
-    with pytest.raises(ModuleNotFoundError, match=r"load_lib is here.*docs/applications\.md"):
+    with pytest.raises(ModuleNotFoundError, match=r"load_lib is here.*docs/applications/index\.md"):
         importlib.import_module("examples_utils.parsing")
 
 

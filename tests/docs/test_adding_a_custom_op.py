@@ -1,4 +1,4 @@
-"""``docs/adding-a-custom-op.md``, followed to the letter: the op of its block in a program, against PyTorch."""
+"""``docs/how-to/adding-a-custom-op.md``, followed to the letter: the op of its block in a program, against PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipuperf.popxl import ops
 from ipuperf.popxl.custom_ops import CustomOp, custom_op
 from ipuperf.popxl.errors import popart_exception
 
-TEXT = (Path(__file__).parents[2] / "docs" / "adding-a-custom-op.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "adding-a-custom-op.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""``docs/adding-a-step.md``, followed to the letter: its block adds a kind of step, and a program with it runs."""
+"""``docs/how-to/adding-a-step.md``, followed: its block adds a kind of step, and a program with it runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ipuperf.simulation.party import Party, Waiting
 from ipuperf.trace import check
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "adding-a-step.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "how-to" / "adding-a-step.md").read_text(encoding="utf-8")
 POD4 = load_machine("pod4")
 ROUNDED = 2
 """Cycles by which a transfer may be longer than its bytes take: it ends at a whole cycle."""

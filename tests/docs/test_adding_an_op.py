@@ -1,4 +1,4 @@
-"""``docs/adding-an-op.md``, followed to the letter: its blocks are an op and its row, which reach all front ends."""
+"""``docs/how-to/adding-an-op.md``, followed: its blocks are an op and its row, which reach all front ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipuperf.frontends.catalogue import ROWS
 from ipuperf.ir import DTypeError
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "how-to" / "adding-an-op.md").read_text(encoding="utf-8")
 IMPORTS = """
 from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ops.base import Gradients
@@ -81,7 +81,7 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     table = copy / "frontends" / "catalogue" / "functions.csv"
     lines = table.read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if "rsqrt" not in line]
-    head, row = block("csv").splitlines()
+    head, row = block("text").splitlines()
     assert head == lines[0]
     table.write_text("\n".join([*kept, row, ""]), encoding="utf-8")
     return copy

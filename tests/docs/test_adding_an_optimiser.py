@@ -1,4 +1,4 @@
-"""``docs/adding-an-optimiser.md``, followed to the letter: its optimiser trains in PopTorch."""
+"""``docs/how-to/adding-an-optimiser.md``, followed to the letter: its optimiser trains in PopTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipuperf.functions import updates
 
 BLOCKS = re.findall(
     r"^```python\n(.*?)^```",
-    (Path(__file__).parents[2] / "docs" / "adding-an-optimiser.md").read_text(encoding="utf-8"),
+    (Path(__file__).parents[2] / "docs" / "how-to" / "adding-an-optimiser.md").read_text(encoding="utf-8"),
     flags=re.S | re.M,
 )
 RATE, MOMENTUM, STEPS = 0.05, 0.75, 4

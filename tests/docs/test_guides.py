@@ -21,11 +21,11 @@ from ipuperf.scenarios import pipeline_schedules
 from ipuperf.schedules import SCHEDULES, bubble_fraction, timetable_of
 
 ROOT = Path(__file__).parents[2]
-GUIDES = sorted(path.stem for path in (ROOT / "docs").glob("adding-*.md"))
+GUIDES = sorted(path.stem for path in (ROOT / "docs" / "how-to").glob("adding-*.md"))
 
 
 def text_of(guide: str) -> str:
-    return (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
+    return (ROOT / "docs" / "how-to" / f"{guide}.md").read_text(encoding="utf-8")
 
 
 def block(guide: str, language: str) -> str:

@@ -18,7 +18,7 @@ MAY_LOOK_OUTSIDE = {"tests/conftest.py", "tests/docs/test_reference.py"}
 
 OUTSIDE = re.compile(
     r"(?<![\w/])(?:\.\./)*shared/\w|(?<![\w.])/work/|/home/\w|/root/|\bseeds/\d|\bcost-model\.md"
-    r"|(?<!docs/)(?<!\]\()\breference/\w+\.(?:md|csv)|the reference's \d|\(reference,? \d"
+    r"|(?<!docs/)(?<!\]\()(?<!\.\./)\breference/\w+\.(?:md|csv)|the reference's \d|\(reference,? \d"
 )
 NUMBER = r"\d+(?:\.\d+)*"
 CITATION = re.compile(

@@ -1,6 +1,6 @@
 """Values at which formulas break, where a result differs from a reference, and which differences are meant.
 
-``differences.csv`` is the one list of the latter; ``docs/accuracy.md`` shows it.
+``differences.csv`` is the one list of the latter; ``docs/accuracy/extreme-values.md`` shows it.
 """
 
 from __future__ import annotations

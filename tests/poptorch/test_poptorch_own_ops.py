@@ -200,7 +200,7 @@ def test_mistakes_with_ops() -> None:
     custom_ops.register("Snake", "custom.ops", 1, Snake)
     with pytest.raises(TypeError, match="is no subclass of CustomOp"):
         custom_ops.register("Snake", "custom.ops", 1, dict)
-    with pytest.raises(poptorch.UnsupportedError, match=r"custom_op \(Worm\).*see docs/adding-a-custom-op.md"):
+    with pytest.raises(poptorch.UnsupportedError, match=r"custom_op \(Worm\).*see docs/how-to/adding-a-custom-op.md"):
         poptorch.trainingModel(Snakes("Worm"), options())(X)
     with pytest.raises(poptorch.UnsupportedError, match="runs in a program only"):
         poptorch.custom_op([X], "Snake", "custom.ops", 1, example_outputs=[X])

@@ -30,7 +30,7 @@ def test_an_op_without_counterpart_is_named_with_its_line() -> None:
         line = next(number for number, text in enumerate(file, 1) if "# this line" in text)
     assert f"{__file__}:{line}: op 'factor' (Qr)" in message
     assert "no counterpart on the IPU" in message
-    assert "docs/tensorflow-operations.md" in message
+    assert "docs/reference/tensorflow-operations.md" in message
     assert "on the host" in message
 
 

@@ -31,7 +31,7 @@ def test_cycles_of_a_weight_update_within_20_percent() -> None:
 
 @pytest.mark.heavy
 def test_the_profile_has_one_prediction() -> None:
-    """``ipuperf validate`` and the scenario (and so the notebook and ``docs/accuracy.md``) say the same cycles."""
+    """``ipuperf validate`` and the scenario (the notebook, ``docs/accuracy/tutorials.md``) say the same cycles."""
     pytest.importorskip("torch")
     from ipuperf.scenarios import pipeline_mnist
 

@@ -2,7 +2,8 @@
 
 On the device, cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++. The ops of
 popxl.addons are built in under its names, and a program's own op is described in Python
-(``docs/adding-a-custom-op.md``). C++ without the vendor's headers is passed to the real cppimport if that is installed.
+(``docs/how-to/adding-a-custom-op.md``). C++ without the vendor's headers is passed to the real cppimport if that is
+installed.
 Names: cppimport 22 (PyPI).
 """
 
@@ -50,7 +51,8 @@ def refused(fullname: str, file: str = "") -> CppOpError:
     module = f"{fullname!r} ({file})" if file else repr(fullname)
     return CppOpError(
         f"{module} is C++, which ipuperf does not compile; describe its op in Python as a class with shape rule, NumPy "
-        "value, gradient and cost, and add it with popxl.custom_ops.custom_op: docs/adding-a-custom-op.md shows how"
+        "value, gradient and cost, and add it with popxl.custom_ops.custom_op: "
+        "docs/how-to/adding-a-custom-op.md shows how"
     )
 
 

@@ -2,7 +2,7 @@
 
 ``catalogue.csv`` has the rows. A row gives the option's names in the vocabulary of each front end, the values that it
 accepts, its default, its effect, the values that ask for what happens anyway, and the reason. Front ends read their
-rows through :class:`Effects`; ``docs/arguments.md`` and ``tests/options`` come from the same rows.
+rows through :class:`Effects`; ``docs/reference/arguments.md`` and ``tests/options`` come from the same rows.
 """
 
 from .catalogue import (

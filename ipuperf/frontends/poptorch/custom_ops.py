@@ -1,6 +1,7 @@
 """Ops that a PopTorch program brings along: what is C++ on the device is said in Python.
 
-:func:`register` gives a class (``docs/adding-a-custom-op.md``) the name by which ``poptorch.custom_op`` asks for it.
+:func:`register` gives a class (``docs/how-to/adding-a-custom-op.md``) the name by which ``poptorch.custom_op`` asks for
+it.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def custom_op(
         raise UnsupportedError(
             f"poptorch.custom_op ({name}) is not supported: there is no op {name!r} of domain {domain!r}, version "
             f"{domain_version}, here, and C++ is not compiled; describe it in Python and register it with "
-            "ipuperf.poptorch.custom_ops.register, see docs/adding-a-custom-op.md"
+            "ipuperf.poptorch.custom_ops.register, see docs/how-to/adding-a-custom-op.md"
         )
     if recorder() is None:
         raise UnsupportedError(f"poptorch.custom_op ({name}) runs in a program only: wrap the model")

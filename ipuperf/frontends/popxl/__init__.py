@@ -1,7 +1,7 @@
 """The PopXL front end: the upstream names on ipuperf's intermediate representation.
 
 Programs reach it as ``popxl`` through :mod:`ipuperf.runtime.install`. What is here and what is not is listed in
-``docs/user-guide.md``; an upstream name that is not supported raises an error that says so.
+``docs/reference/popxl-names.md``; an upstream name that is not supported raises an error that says so.
 """
 
 from ipuperf.frontends.popart.locations import (

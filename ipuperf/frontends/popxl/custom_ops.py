@@ -1,4 +1,4 @@
-"""Ops that a program brings along, described in Python (``docs/adding-a-custom-op.md``).
+"""Ops that a program brings along, described in Python (``docs/how-to/adding-a-custom-op.md``).
 
 On the device such an op is C++ (``cppimport``, ``popart::Op`` and ``Opx``); here it is a class with a shape rule, a
 NumPy value, a gradient and a cost, and :func:`custom_op` adds it to the graph. The names that its class needs are here:

@@ -13,6 +13,7 @@ plan is searched when asked (:mod:`.alternatives`).
 
 Lookups and updates of tables by indices have a planner of their own (:mod:`.embedding`).
 
-Simplifications (``docs/accuracy.md``): of the numbers of serial passes that divide the channels some are tried, and all
-near to the best of them with the likeliest vertices; where one pass fits, up to four with the vertex of that plan.
+Simplifications (``docs/accuracy/simplifications.md``): of the numbers of serial passes that divide the
+channels some are tried, and all near to the best of them with the likeliest vertices; where one pass fits, up to four
+with the vertex of that plan.
 """

@@ -2,7 +2,7 @@
 
 A step is a plain value. Its class describes and checks it, and gives its cost when it runs on the tiles of one IPU
 alone. How it passes through simulated time is in :mod:`ipuperf.simulation.steps`, registered for the class, as lowering
-does not know the simulation. ``docs/adding-a-step.md`` adds one.
+does not know the simulation. ``docs/how-to/adding-a-step.md`` adds one.
 """
 
 from .base import Cost, JoinableStep, LocalStep, Place, SharedStep, Step

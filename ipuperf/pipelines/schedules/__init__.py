@@ -2,7 +2,7 @@
 
 TensorFlow's and PopART's schedules are different families and stay apart: ``tensorflow_family`` (grouped, with
 overlapped I/O, interleaved, sequential), ``popart_family`` (pipeline, sharded), ``phased`` (serial, parallel). Those
-that can be chosen by name stand in ``registry``; ``docs/adding-a-schedule.md`` says how one gets there.
+that can be chosen by name stand in ``registry``; ``docs/how-to/adding-a-schedule.md`` says how one gets there.
 """
 
 import importlib

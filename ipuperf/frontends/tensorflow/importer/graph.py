@@ -207,7 +207,7 @@ def _made(node: Node, handler: Any, operands: Sequence[Value]) -> list[Value]:
 
 def _unknown(node: Node) -> GraphError:
     return node.error(
-        f"this op has no counterpart on the IPU here (docs/tensorflow-operations.md lists those that have); "
+        f"this op has no counterpart on the IPU here (docs/reference/tensorflow-operations.md lists those that have); "
         f"{hint(node.op.type)}"
     )
 

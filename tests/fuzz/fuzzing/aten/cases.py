@@ -1,4 +1,4 @@
-"""How calls of PyTorch's operations are drawn, by the names of ``docs/poptorch-operations.md``, and those of PopTorch.
+"""How calls of PyTorch's operations and PopTorch's are drawn, named as in ``docs/reference/poptorch-operations.md``.
 
 A call is a line of Python with operands ``a``, ``b``, ``c``: ``[text, [[role, shape], ...]]``. A text that begins with
 ``nn.`` is a module, which is called with the operands. What is PopTorch's own has a text without it, for the oracle.

@@ -1,6 +1,6 @@
 """The reports of the gallery: pages of small programs, made when the site is built.
 
-    python docs/gallery.py [FOLDER]
+python docs/gallery.py [FOLDER]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many random programs against their oracles, see ``docs/testing.md``.
+"""Many random programs against their oracles, see ``docs/random-programs.md``.
 
     python tests/fuzz/run.py popxl --programs 10000
     python tests/fuzz/run.py replay fuzz-failures/popxl-4711.json

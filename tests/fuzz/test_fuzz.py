@@ -1,6 +1,6 @@
 """A short run of every family of random programs, kept failures, and that the tools find what they look for.
 
-The long run is ``python tests/fuzz/run.py``, see ``docs/testing.md``.
+The long run is ``python tests/fuzz/run.py``, see ``docs/random-programs.md``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Random programs for all front ends, each against an independent oracle. See ``docs/testing.md``."""
+"""Random programs for all front ends, each against an independent oracle. See ``docs/random-programs.md``."""

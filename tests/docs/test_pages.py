@@ -1,0 +1,76 @@
+"""Pages of the documentation: how long they and their sentences are, their places and their links."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from blocks import ROOT, pages, text_of
+from prose import MEAN, MOST, sentences, words
+
+LONGEST = 300
+"""Lines of a page, generated tables left out."""
+
+LONGER = {"docs/design.md": "one page by design: whoever changes a room reads it whole"}
+
+_LINK = re.compile(r"(?<!`)\[[^]]*\]\(([^)\s]+)\)")
+_RAW = re.compile(r"^(```|~~~).*?^\1\s*$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+
+
+def test_sentences_are_short() -> None:
+    counts = [words(sentence) for page in pages() for sentence in sentences(page)]
+    assert len(counts) > 2000
+    assert sum(counts) / len(counts) <= MEAN, "python tests/docs/prose.py shows the pages"
+
+
+@pytest.mark.parametrize("page", pages())
+def test_no_sentence_is_long(page: str) -> None:
+    assert not [sentence for sentence in sentences(page) if words(sentence) > MOST]
+
+
+def test_how_sentences_are_counted() -> None:
+    found = sentences("docs/concepts/index.md")
+    assert "Half an hour." in found
+    assert words("A `b c` d: (e), 1.5 - f") == 7
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page not in LONGER])
+def test_a_page_is_short(page: str) -> None:
+    assert len(text_of(page).splitlines()) <= LONGEST
+
+
+def test_every_page_has_its_place() -> None:
+    order = re.findall(r"file: (\S+)|root: (\S+)", (ROOT / "docs" / "_toc.yml").read_text(encoding="utf-8"))
+    assert sorted(f"docs/{file or root}.md" for file, root in order) == [
+        page for page in pages() if page != "README.md"
+    ]
+
+
+@cache
+def anchors(page: str) -> frozenset[str]:
+    """The anchors of the headings of a page, as code hosts and the site make them."""
+    headings = re.findall(
+        r"^#+ (.*)$", _RAW.sub(lambda raw: raw[0].strip("`") if raw[1] is None else "", text_of(page)), re.M
+    )
+    return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
+
+
+@pytest.mark.parametrize("page", [*pages(), "CHANGELOG.md", "notebooks/README.md"])
+def test_links_anchors_and_pictures_are_there(page: str) -> None:
+    for target in _LINK.findall(_RAW.sub("", text_of(page))):
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / name if name else ROOT / page
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file.resolve().relative_to(ROOT).as_posix()), target
+
+
+def test_pictures_of_the_concepts_are_drawn_by_the_script() -> None:
+    script = (ROOT / "docs" / "pictures.py").read_text(encoding="utf-8")
+    for picture in (ROOT / "docs" / "images" / "concepts").iterdir():
+        assert f'"{Path(picture).stem}":' in script, picture.name
+        assert picture.read_bytes().startswith(b"\x89PNG")

@@ -5,7 +5,7 @@ A page is a session in an empty folder, from its first block to its last:
 - ``python`` runs in the names that the blocks before it left; with ``title="FILE"`` it is written to that file instead,
   as are ``toml`` and ``text`` blocks with a title;
 - ``sh`` runs in Bash and has to end with code 0, or with that of ``exit=N``;
-- ``diff`` with a title replaces lines of that file: ``- old`` by the ``+ new`` below it;
+- ``diff`` with a title replaces lines of that file, or of ``from="FILE"``: ``- old`` by the ``+ new`` below it;
 - ``text`` without a title is what the block before it printed: its lines have to be there in this order. ``...`` stands
   for anything, numbers may differ by :data:`TOLERANCE`.
 """
@@ -32,12 +32,13 @@ _NUMBER = re.compile(r"(?<![\w.])[+-]?\d[\d,]*(?:\.\d+)?(?![\w.]*\w\.)")
 
 @dataclass(frozen=True)
 class Block:
-    """``title``: the file that it is, ``exit``: the code with which it ends."""
+    """``title``: the file that it is, ``exit``: the code with which it ends, ``source``: the file that it changes."""
 
     language: str
     text: str
     title: str = ""
     exit: int = 0
+    source: str = ""
 
 
 @dataclass
@@ -68,7 +69,16 @@ def blocks_of(page: str) -> list[Block]:
     for match in _BLOCK.finditer(text_of(page)):
         title = re.search(r'title="([^"]+)"', match["info"])
         code = re.search(r"exit=(\d+)", match["info"])
-        found.append(Block(match["language"], match["text"], title[1] if title else "", int(code[1]) if code else 0))
+        source = re.search(r'from="([^"]+)"', match["info"])
+        found.append(
+            Block(
+                match["language"],
+                match["text"],
+                title[1] if title else "",
+                int(code[1]) if code else 0,
+                source[1] if source else "",
+            )
+        )
     return found
 
 
@@ -107,14 +117,14 @@ def steps_of(blocks: Iterable[Block]) -> list[Step]:
     """What is to be done for the blocks of a page.
 
     Raises:
-        ValueError: a block of another language, a change of no file, an output of nothing.
+        ValueError: a block of another language, an output of nothing.
+        KeyError: a change of a file that is not there.
     """
     steps: list[Step] = []
     files: dict[str, str] = {}
     for block in blocks:
         if block.language == "diff":
-            source = files.get(block.title) or next(iter(files.values()), "")
-            files[block.title] = edited(source, block.text)
+            files[block.title] = edited(files[block.source or block.title], block.text)
             steps.append(Step("write", files[block.title], block.title))
         elif block.title:
             files[block.title] = block.text

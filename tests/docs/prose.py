@@ -3,7 +3,7 @@
     python tests/docs/prose.py [--over N] [PAGE ...]  # a row for each page; or every sentence of more than N words
 
 A sentence ends with a full stop, a question mark or an exclamation mark, or with its item of a list. Colons and
-semicolons end none. Code, tables, headings and what is generated are no prose; code within a sentence counts as one word.
+semicolons end none. Code, tables, headings and what is generated are no prose. Code in a sentence is one word.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
-from blocks import Block, Step, blocks_of, close, edited, matches, missing, pages, run, steps_of
+from blocks import Block, Step, blocks_of, close, edited, matches, missing, pages, run, steps_of, text_of
 
 NEEDS = {
     "docs/how-to/poptorch.md": ["torch"],
@@ -47,25 +48,26 @@ ELSEWHERE = {
 
 _PARTS = "a part of a program: it stands for code of the reader's"
 _LONG = "takes minutes"
+_VENDORS = "the vendor's applications and their packages are no part of ipuperf"
+_FUZZ = "long runs of the tests themselves"
 NOT_RUN = {
     ("README.md", "pip install '.[data]'"): "installs; .ci/run begins with it, and a test runs the demo",
     ("README.md", "pip install -e"): "installs and tests; .ci/run takes the line from here",
     ("docs/how-to/adding-a-poptorch-op.md", "from ipuperf.poptorch"): _PARTS,
     ("docs/how-to/demo-and-scenarios.md", "python scenarios/rts_mnist.py"): "BERT-Large, " + _LONG,
-    (
-        "docs/how-to/find-what-to-change.md",
-        "What would change it, each simulated",
-    ): "the answer about a program of 84 lines",
+    ("docs/how-to/find-what-to-change.md", "What would change it, each simulated"): "the answer about a larger program",
     ("docs/how-to/guard-cycles.md", "from ipuperf.testing"): _PARTS + "; docs/tutorials/cycles-in-ci.md runs it",
     ("docs/how-to/guard-cycles.md", "from ipuperf.runtime"): _PARTS,
-    ("docs/how-to/pipelines.md", "python scenarios/pipeline_schedules.py"): "PyTorch's pipelines, all strategies: "
-    + _LONG,
+    ("docs/how-to/pipelines.md", "python scenarios/pipeline_schedules.py"): "PyTorch, all strategies: " + _LONG,
     ("docs/how-to/simulated-time.md", "import time"): _PARTS,
     ("docs/how-to/tune.md", "ipuperf tune bert"): "BERT-base and a published case: " + _LONG,
-    (
-        "docs/applications/index.md",
-        "import argparse",
-    ): "needs simple-parsing; it stands in for a package of the vendor's",
+    ("docs/applications/index.md", "import argparse"): "needs simple-parsing; stands for a package of the vendor's",
+    ("docs/applications/optimum.md", ""): _VENDORS,
+    ("docs/applications/poptorch.md", ""): _VENDORS,
+    ("docs/applications/popxl.md", ""): _VENDORS,
+    ("docs/design.md", " user program"): "a diagram",
+    ("docs/testing.md", ""): _FUZZ,
+    ("docs/random-programs.md", ""): _FUZZ,
 }
 """Blocks that do not run, by page and beginning, and why."""
 
@@ -111,6 +113,13 @@ def test_what_does_not_run_is_there() -> None:
     for page, start in NOT_RUN:
         assert [block for block in blocks_of(page) if block.text.startswith(start)], (page, start)
     assert not [page for page in (*ELSEWHERE, *NEEDS, *BEFORE) if not blocks_of(page)]
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_block_says_its_language(page: str) -> None:
+    text = text_of(page)
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(blocks_of(page))
+    assert not re.findall(r"\n\n    (?:\$ )?(?:ipuperf|python|pip|pytest) .*", text)
 
 
 def test_how_outputs_are_compared() -> None:

@@ -61,6 +61,8 @@ NOT_RUN = {
     ("docs/how-to/pipelines.md", "python scenarios/pipeline_schedules.py"): "PyTorch, all strategies: " + _LONG,
     ("docs/how-to/simulated-time.md", "import time"): _PARTS,
     ("docs/how-to/tune.md", "ipuperf tune bert"): "BERT-base and a published case: " + _LONG,
+    ("docs/how-to/set-up-the-command-line.md", "eval"): "changes the reader's shell",
+    ("docs/how-to/export.md", "ipuperf export"): "the command is tested with the format it writes",
     ("docs/applications/index.md", "import argparse"): "needs simple-parsing; stands for a package of the vendor's",
     ("docs/applications/optimum.md", ""): _VENDORS,
     ("docs/applications/poptorch.md", ""): _VENDORS,

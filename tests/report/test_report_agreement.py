@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 import re
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pagefacts import executions, facts_of
 
 from ipuperf import pva
 from ipuperf.report import compare, comparison_values, step_time, to_chrome_json, write_report
@@ -88,10 +87,7 @@ def folder(real: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def facts(folder: Path) -> dict:
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    (packed,) = re.findall(r'<script type="application/octet-stream" id="facts">([^<]*)</script>', page)
-    found: dict = json.loads(zlib.decompress(base64.b64decode(packed)))
-    return found
+    return facts_of((folder / "report.html").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -124,10 +120,11 @@ def _shown(timeline: dict, ipu: int) -> dict[str, int]:
         while parent >= 0:
             around, parent = around * segments["loops"]["count"][parent], segments["loops"]["parent"][parent]
         trips.insert(-1, count * around)
-    for row in timeline["rows"]:
-        for segment in row["segment"] if row["ipu"] == ipu else ():
+    rows = timeline["rows"]
+    for row in (row for row, of_row in enumerate(rows["ipu"]) if of_row == ipu):
+        for _, segment in executions(timeline, row):
             for step in range(segments["first"][segment], segments["first"][segment + 1]):
-                if segments["lane"][step] == row["lane"]:
+                if segments["lane"][step] == rows["lane"][row]:
                     kind = KINDS[segments["kind"][step]]
                     shown[kind] += segments["dur"][step] * trips[segments["loop"][step]]
     return shown

@@ -84,7 +84,8 @@ def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
 
 def _pipeline(trace: Trace) -> Figure:
     replica = min(trace.replicas)
-    return pipeline_timeline_figure(trace, shown_window(trace, excerpt.MAX_SLICES), replica)
+    trace, window = trace.of_each_class(), shown_window(trace, excerpt.MAX_SLICES)
+    return pipeline_timeline_figure(trace if window is None else trace.within(window), window, replica)
 
 
 def _cut(trace: Trace) -> str:

@@ -16,15 +16,16 @@ from ipuperf.report.window import check_inside, whole
 from ipuperf.trace import (
     KINDS,
     PHASES,
-    FoldedInstances,
     Slices,
     Window,
+    fitting_window,
     pairs,
     slice_batches,
     slice_count,
     slices,
     spent,
 )
+from ipuperf.trace.folded import MOST_ROWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,10 +94,8 @@ def _rows(trace: Trace) -> _Rows:
 
 def _of_each_class(trace: Trace) -> tuple[Trace, Mapping[tuple[int, int], Sequence[tuple[int, int]]]]:
     """The trace with one replica of those that do the same, and which IPUs each of its IPUs stands for."""
-    twins, folded = trace.short.twins, trace.folded("instances")
-    if isinstance(folded, FoldedInstances) and len(twins) < len(folded.arrays["of"]):
-        trace = trace.replaced({"instances": folded.alone()})
-    return trace, twins
+    twins = trace.short.twins
+    return (trace if all(len(same) == 1 for same in twins.values()) else trace.of_each_class()), twins
 
 
 def _kind_strips(trace: Trace, rows: _Rows, window: Window) -> tuple[np.ndarray, np.ndarray]:
@@ -281,16 +280,20 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     numbers of micro-batches where there is room. Below it, a BSP strip shows the kinds of steps. Each column is split
     in proportion to the kinds within its pixel, and white is no step. A third, thin strip shows lanes other than the
     compute tiles, if there are any. Time is in microseconds below and in cycles above. Slices are turned into pixels
-    first, so the size of the trace does not matter.
+    first, so the size of the trace does not matter. Of a run with more than :data:`~ipuperf.trace.folded.MOST_ROWS`
+    executions on the IPUs that differ, the default is a window from the start.
 
     Raises ``ValueError`` if the trace holds nothing that was executed, or the window is empty.
     """
     from matplotlib.figure import Figure
 
-    window = whole(trace) if window is None else window
-    check_inside(trace, window)
     # IPUs that do the same are drawn once, and their strips are repeated.
     trace, twins = _of_each_class(trace)
+    run = whole(trace)
+    long = trace.rows("instances") > MOST_ROWS
+    window = (fitting_window(trace, MOST_EXPANDED) if long and window is None else window) or run
+    check_inside(trace, window)
+    trace = trace.within(window) if long else trace
     drawn = _rows(trace)
     shown = sorted((twin, row) for row, key in enumerate(drawn.keys) for twin in twins[key])
     rows = _Rows(
@@ -324,6 +327,7 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
         _labels(axes, trace, drawn, of_rows, window, row_height)
     _legend(figure, compute_tiles, other_lanes, work)
     notes = [f"{rows.hidden} more IPUs not shown"] if rows.hidden else []
+    notes += ["the beginning of a run that is too long"] if long and window != run else []
     notes += ["does not fit in memory"] if trace.meta["oom"] else []
     notes += ["lower strip: I/O tiles and other lanes"] if overlapped else []
     axes.set_title("; ".join([f"Execution on {trace.meta['machine']}", *notes]), fontsize=10)

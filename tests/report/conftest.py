@@ -1,12 +1,14 @@
-"""Fixtures of the report tests: the made-up program."""
+"""Fixtures of the report tests: the made-up program, and a browser."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from chromium import Browser, find_browser
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +36,12 @@ def rich(synthetic: ModuleType):
     trace = synthetic.rich_trace()
     trace.meta["ipuperf_version"] = "1.0"
     return trace
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests of a module."""
+    if find_browser() is None:
+        pytest.skip("no Chromium is installed, or no Playwright")
+    with Browser() as running:
+        yield running

@@ -12,21 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from chromium import Browser, Page, find_browser
+from chromium import Page
 
 from ipuperf.report import report_page, step_time
 from ipuperf.report.page import MOST_BYTES
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SLOW = ("pipeline", "overlapped", "bert-large")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if find_browser() is None:
-        pytest.skip("no Chromium is installed, or no Playwright")
-    with Browser() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,14 @@ _MOST_SLICES = 3_000_000
 
 _SCRIPTS = (
     "elements",
+    "address",
     "folded",
+    "gathering",
+    "lanes",
+    "waits",
+    "picture",
+    "slices",
+    "selection",
     "timeline",
     "bsp",
     "summary",

@@ -27,6 +27,7 @@ function linksView(/** @type {HTMLElement} */ section) {
         ["shared cycles", (/** @type {any} */ link) => link.shared, "n", wholeNumber],
       ],
       used,
+      { name: "links" },
     ),
     make(
       "p",
@@ -47,6 +48,7 @@ function linksView(/** @type {HTMLElement} */ section) {
             ["cycles with transfers", (/** @type {any} */ collective) => collective.cycles, "n", wholeNumber],
           ],
           collectives,
+          { name: "collectives" },
         )
       : make("p", { class: "note" }, "There are none."),
   );

@@ -13,6 +13,11 @@ function ipuChooser(byIpu, changed) {
   );
 }
 
+/** Choose the IPU of an address, the first where it names none. @param {HTMLSelectElement} select @param {string | null} ipu */
+function chooseIpu(select, ipu) {
+  select.selectedIndex = Math.max(Array.from(select.options).findIndex((option) => option.value === ipu), 0);
+}
+
 /** What live variables are for: colours, and those for the colour-blind. @type {Record<string, [string, string]>} */
 const PARTS = {
   variable: ["#6f6ffe", "#0072b2"],
@@ -38,6 +43,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
   const variableList = make("div", { id: "liveness-variables" });
   let chosenStep = -1;
   let chosenCycle = -1;
+  let peakStep = -1;
   let alwaysShown = true;
   let overTime = false;
   const alwaysButton = make(
@@ -142,7 +148,8 @@ function livenessView(/** @type {HTMLElement} */ section) {
         drawing.fillText(overCycles ? timeText(position) : wholeNumber(position), x(position), HEIGHT - 9);
     const totals = sums(curves);
     const peak = totals.indexOf(Math.max(...totals));
-    if (chosenStep < 0) chosenStep = curves.step[peak];
+    peakStep = curves.step[peak];
+    if (chosenStep < 0) chosenStep = peakStep;
     const place = Math.max(firstAtLeast(curves.step, chosenStep + 1) - 1, 0);
     drawing.fillStyle = colour("--accent");
     if (!overCycles) drawing.fillRect(x(chosenStep), 4, 1.5, HEIGHT - BOTTOM - 4);
@@ -189,6 +196,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
           ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
         ],
         live.slice(0, 300),
+        { name: "live" },
       ),
       make(
         "p",
@@ -217,6 +225,21 @@ function livenessView(/** @type {HTMLElement} */ section) {
   });
   return {
     draw,
+    state: () => ({
+      ipu: ipuSelect.selectedIndex ? ipuSelect.value : "",
+      step: chosenStep === peakStep ? "" : chosenStep,
+      always: alwaysShown ? "" : 0,
+      time: overTime,
+      cycle: overTime && chosenCycle >= 0 ? chosenCycle : "",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      const number = (/** @type {string} */ name) => (values.has(name) ? Number(values.get(name)) : -1);
+      chooseIpu(ipuSelect, values.get("ipu"));
+      chosenStep = Math.min(number("step"), livenessByIpu[ipuSelect.value].steps - 1);
+      alwaysShown = !values.has("always");
+      overTime = values.has("time");
+      chosenCycle = number("cycle");
+    },
     key: (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "ArrowLeft") choose(chosenStep - 1);
       else if (event.key === "ArrowRight") choose(chosenStep + 1);
@@ -234,6 +257,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
   }
   const ipuSelect = ipuChooser(memoryByIpu, () => {
     chosenVariable = null;
+    variableList.dataset.ipu = "";
     draw();
   });
   const canvas = make("canvas", { id: "memory-canvas" });
@@ -365,27 +389,50 @@ function memoryView(/** @type {HTMLElement} */ section) {
           ],
         ],
         order,
+        { name: "fullest" },
       ),
     );
     const variables = facts.variables.listed
       .filter((/** @type {any} */ variable) => variable.ipu === Number(ipuSelect.value))
       .slice(0, 300);
-    if (!chosenVariable)
-      variableList.replaceChildren(
-        sortable(
-          [
-            ["variable", (/** @type {any} */ variable) => variable.name],
-            ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
-            ["module", (/** @type {any} */ variable) => variable.module, "long"],
-            ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
-          ],
-          variables,
-          (amount) => {
-            chosenVariable = amount;
+    // Made anew only for another IPU, so that the row of the keyboard keeps its focus.
+    if (variableList.dataset.ipu === ipuSelect.value) return;
+    variableList.dataset.ipu = ipuSelect.value;
+    variableList.replaceChildren(
+      sortable(
+        [
+          ["variable", (/** @type {any} */ variable) => variable.name],
+          ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
+          ["module", (/** @type {any} */ variable) => variable.module, "long"],
+          ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
+        ],
+        variables,
+        {
+          name: "variables",
+          choose: (variable) => {
+            chosenVariable = variable;
             draw();
           },
-        ),
-      );
+          isChosen: (variable) => variable === chosenVariable,
+        },
+      ),
+    );
   }
-  return { draw };
+  return {
+    draw,
+    state: () => ({
+      ipu: ipuSelect.selectedIndex ? ipuSelect.value : "",
+      limit: limitShown,
+      variable: chosenVariable ? chosenVariable.name : "",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      chooseIpu(ipuSelect, values.get("ipu"));
+      limitShown = values.has("limit");
+      const ipu = Number(ipuSelect.value);
+      const name = values.get("variable");
+      chosenVariable =
+        facts.variables.listed.find((/** @type {any} */ one) => one.ipu === ipu && one.name === name) || null;
+      variableList.dataset.ipu = "";
+    },
+  };
 }

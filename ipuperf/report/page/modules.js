@@ -134,5 +134,20 @@ function modulesView(/** @type {HTMLElement} */ section) {
     );
   }
   fill();
-  return { draw: fill };
+  const opened = () => [...open].sort().join(",");
+  const openedFirst = opened();
+  return {
+    draw: fill,
+    state: () => ({
+      module: focus,
+      width: measureSelect.value === "0" ? "" : MEASURES[Number(measureSelect.value)][0],
+      open: opened() === openedFirst ? "" : opened() || "none",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      focus = rows.some((row) => row.module === values.get("module")) ? values.get("module") || "" : "";
+      measureSelect.value = String(Math.max(MEASURES.findIndex(([name]) => name === values.get("width")), 0));
+      open.clear();
+      for (const path of (values.get("open") || openedFirst).split(",")) if (path !== "none") open.add(path);
+    },
+  };
 }

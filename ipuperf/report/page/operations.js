@@ -91,7 +91,9 @@ function operationsView(/** @type {HTMLElement} */ section) {
     (/** @type {number} */ value) =>
       value === -2 ? "" : (value < 0 ? "-" : "+") + Math.abs(100 * value).toFixed(1) + " %",
   ];
+  let chosen = /** @type {any} */ (null);
   function explain(/** @type {any} */ row) {
+    chosen = row;
     const plans = planned(row);
     const lines = plans.map((/** @type {number[]} */ plan) => ({
       product: plan[0],
@@ -161,7 +163,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
             ["line", (/** @type {any} */ row) => row.line, "", shortPath],
           ],
           shownRows,
-          explain,
+          { name: "operations", choose: explain, isChosen: (row) => row === chosen },
         ),
       );
     else {
@@ -202,6 +204,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
             memory,
           ],
           [...groups.values()].sort((a, b) => b.cycles - a.cycles),
+          { name: "groups" },
         ),
       );
     }
@@ -211,6 +214,21 @@ function operationsView(/** @type {HTMLElement} */ section) {
   }
   fill();
   return {
+    state: () => ({
+      filter: filter.value,
+      group: groupSelect.value,
+      op: chosen ? chosen.op : "",
+      ipu: chosen ? chosen.ipu : "",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      filter.value = values.get("filter") || "";
+      groupSelect.value = GROUPS.some((choice) => choice[1] === values.get("group")) ? values.get("group") || "" : "";
+      const ipu = Number(values.get("ipu"));
+      chosen = rows.find((/** @type {any} */ row) => row.op === values.get("op") && row.ipu === ipu) || null;
+      if (chosen) explain(chosen);
+      else planBox.replaceChildren();
+      fill();
+    },
     key: (/** @type {KeyboardEvent} */ event) => {
       if (event.key !== "/") return false;
       filter.focus();

@@ -51,6 +51,7 @@ function pathView(/** @type {HTMLElement} */ section) {
           ],
         ],
         rows,
+        { name: "path" },
       ),
     ),
   );

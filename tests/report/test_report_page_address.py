@@ -1,4 +1,4 @@
-"""The address of the page: it opens the same view again, also in another tab; back and forward go through what was shown."""
+"""The address of the page: it opens the same view again, in another tab too, and back and forward go through views."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ STATES: dict[str, tuple[str, list[str], str]] = {
     ),
     "bsp": ("", ["d", "w"], ""),
     "modules": (
-        "document.querySelector('#modules-flame button').click(); document.querySelector('#modules-tree .fold').click()",
+        "document.querySelector('#modules-flame button').click(); "
+        "document.querySelector('#modules-tree .fold').click()",
         [],
         "",
     ),

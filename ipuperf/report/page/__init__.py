@@ -46,6 +46,7 @@ _SCRIPTS = (
     "summary",
     "memory",
     "modules",
+    "roofline",
     "operations",
     "links",
     "path",

@@ -77,6 +77,8 @@ function colour(name) {
 const kindColour = (/** @type {number} */ code) => (safeColours ? facts.kinds[code].safe : facts.kinds[code].colour);
 const colourOf = (/** @type {string} */ kind) =>
   kindColour(facts.kinds.findIndex((/** @type {any} */ entry) => entry.name === kind));
+/** The colour of a link: that of the steps that use it. @param {string} kind */
+const linkColour = (kind) => colourOf({ ddr: "remote_load", pcie: "host_mid" }[kind] || "link");
 /** The last folders and the name of a path with its line. @param {string} path */
 const shortPath = (path) => path.split("/").slice(-2).join("/");
 

@@ -62,9 +62,7 @@ function linksView(/** @type {HTMLElement} */ section) {
       const barWidth = (width - LEFT - 8) / link.use.length;
       drawing.fillStyle = colour("--fore");
       drawing.fillText(link.name.slice(0, 34), 4, y + HEIGHT / 2);
-      drawing.fillStyle = colourOf(
-        link.kind === "ddr" ? "remote_load" : link.kind === "host_pcie" ? "host_mid" : "link",
-      );
+      drawing.fillStyle = linkColour(link.kind);
       link.use.forEach((/** @type {number} */ value, /** @type {number} */ i) => {
         const barHeight = (Math.min(value, 100) / 100) * HEIGHT;
         drawing.fillRect(LEFT + i * barWidth, y + HEIGHT - barHeight, barWidth + 0.4, barHeight);

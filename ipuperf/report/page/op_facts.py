@@ -60,7 +60,7 @@ def op_facts(tables: Tables, operations: pd.DataFrame, peaks: Mapping[str, int])
     columns = ["op", "type", "phase", "module", "line", "ipu", "kind", "bound", "cycles", "waiting_cycles", "share"]
     facts = lists(shown[[*columns, "imbalance_cycles", "memory"]])
     facts["share"] = [round(value, 6) for value in facts["share"]]
-    for name in ("flops", "bytes"):
+    for name in ("flops", "bytes", "exchange_bytes"):
         facts[name] = [int(value) for value in shown[name]]
     facts["able"] = able_flops(tables["ops"], peaks, shown)
     plans = _plans(tables["plans"], tables["ops"])

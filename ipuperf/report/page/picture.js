@@ -288,9 +288,8 @@ function drawLanes(canvas, view) {
   );
   if (!view.links) return;
   lanes.forEach((/** @type {any} */ lane, /** @type {number} */ n) => {
-    const fill = colourOf(lane.kind === "ddr" ? "remote_load" : "link");
     const label = (/** @type {number} */ i) => lane.ops[lane.op[i]].split("/").pop() || bytes(lane.bytes[i]);
-    drawLane(canvas, view.range, lane, view.laneTop + n * (LANE + 3), fill, label);
+    drawLane(canvas, view.range, lane, view.laneTop + n * (LANE + 3), linkColour(lane.kind), label);
   });
 }
 

@@ -82,6 +82,14 @@ async function main() {
   document.getElementById("theme")?.addEventListener("click", switchTheme);
   document.getElementById("palette")?.addEventListener("click", switchPalette);
   window.addEventListener("resize", redraw);
+  // Paper is light, and pictures are drawn in the colours of the theme.
+  let screenTheme = "light";
+  matchMedia("print").addEventListener("change", ({ matches }) => {
+    const { dataset } = document.documentElement;
+    if (matches) screenTheme = dataset.theme || "light";
+    dataset.theme = matches ? "light" : screenTheme;
+    redraw();
+  });
   document.addEventListener("keydown", (event) => {
     if (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey) {
       if (event.key === "Escape" && event.target instanceof HTMLElement) event.target.blur();

@@ -10,6 +10,8 @@ const shownWindow = { from: /** @type {number | null} */ (null) };
 const HINT =
   "Wheel or w/s: zoom. Drag or a/d: move. Click: what a slice is. 0: all. Shift and drag, or m: select an interval, Shift and arrows: its end and begin, z: zoom to it, Escape: none. f: fold rows. +/-: higher or lower rows. p: pipeline grid. l: links. /: search an op, n: the next.";
 
+const hint = () => make("span", { class: "hint" }, HINT);
+
 /** The begin and the end of everything on the time line. @returns {number[]} */
 function wholeRange() {
   const rows = facts.timeline.rows.filter((/** @type {any} */ row) => row.start.length);
@@ -26,7 +28,7 @@ function timelineElements(actions, searched) {
   const elements = {
     canvas: make("canvas", { id: "timeline-canvas", tabindex: 0, "aria-label": "execution timeline" }),
     folds: make("div", { id: "timeline-folds", role: "group", "aria-label": "fold rows" }),
-    description: make("div", { class: "facts", id: "timeline-facts" }, HINT),
+    description: make("div", { class: "facts", id: "timeline-facts" }, hint()),
     selection: make("div", { id: "timeline-selection" }),
     window: make("span", { id: "timeline-window" }),
     legend: make("div"),
@@ -304,7 +306,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
       select(from || 0, to || 0);
       const [row, start] = (values.get("slice") || "").split("-").map(Number);
       const slice = timeline.rows[row] && sliceAt(timeline.rows[row], start);
-      description.textContent = HINT;
+      description.replaceChildren(hint());
       if (slice) pick(timeline.rows[row], slice.i, slice.j, slice.start);
     },
   };

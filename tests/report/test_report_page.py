@@ -405,6 +405,18 @@ class TestBrowser:
                 view(shown, name)
                 assert shown.run("document.body.scrollWidth") <= width, name
 
+    def test_every_view_is_reached_by_keyboard_and_has_a_text_alternative(self, shown):
+        shown.run("document.querySelector('#tabs button').focus()")
+        for name in VIEWS:
+            shown.press("Enter")
+            assert shown.run("location.hash.split('?')[0]") == f"#{name}"
+            number = VIEWS.index(name)
+            labels = shown.run(f"[...document.querySelectorAll('#view-{number} canvas')].map(c => c.ariaLabel)")
+            assert all(labels)
+            texts = shown.run(f"document.querySelectorAll('#view-{number} :is(table, .facts, [role=status])').length")
+            assert texts
+            shown.press("Tab")
+
     def test_bsp_shows_the_spread_of_phases(self, shown, trace):
         view(shown, "bsp")
         shown.run("document.getElementById('bsp-worst').click()")

@@ -13,7 +13,7 @@ function bspView(/** @type {HTMLElement} */ section) {
   prepareTimeline();
   const steps = timeline.segments;
   const rows = timeline.rows.filter((/** @type {any} */ row) => row.start.length);
-  const canvas = make("canvas", { id: "bsp-canvas", tabindex: 0 });
+  const canvas = make("canvas", { id: "bsp-canvas", tabindex: 0, "aria-label": "phases of supersteps; the table below has their figures" });
   const description = make("div", { class: "facts", id: "bsp-facts" });
   const table = make("div");
   const legendBox = make("div");

@@ -8,8 +8,11 @@
 /** What a frame shows: cycles from and to, on so many pixels, of a time line from begin to end.
  * @typedef {{from: number, to: number, begin: number, end: number, pixels: number, scale: number}} Frame */
 /** What is searched, and of each op whether its name holds it. @typedef {{text: string, ops: Uint8Array}} Search */
-/** Sums by pixel and code; slices that are wider than a pixel, as [left, right, execution, step] (null: they are added
- * too); pixels with a step that is searched. @typedef {{sums: Float32Array, wide: number[][] | null, marks: number[]}} Gathered */
+/** Sums by pixel and code; slices of several pixels, as [left, right, execution, step] (null: they are added too); pixels
+ * with a step that is searched. @typedef {{sums: Float32Array, wide: number[][] | null, marks: number[]}} Gathered */
+
+/** Slices of at least as many pixels are drawn one by one. */
+const LEAST_WIDE = 3;
 
 /** Cycles by code of a step or of a whole loop. @param {Bit} bit @returns {number[][]} */
 function mixOf(bit) {
@@ -97,7 +100,7 @@ function gatherBits(bits, base, i, into, frame, search) {
         if (kind < 2) into.sums[pixel * CODES + 12 + phases[bit.j]] += right - left;
       }
       if (search.ops[ops[bit.j]]) into.marks.push(left);
-    } else if (into.wide) into.wide.push([left, right, i, bit.j]);
+    } else if (into.wide && right - left >= LEAST_WIDE) into.wide.push([left, right, i, bit.j]);
     else {
       spread(into.sums, pixels, left, right, mixOf(bit), scale);
       if (search.ops[ops[bit.j]]) into.marks.push(left);

@@ -18,6 +18,13 @@ function chooseIpu(select, ipu) {
   select.selectedIndex = Math.max(Array.from(select.options).findIndex((option) => option.value === ipu), 0);
 }
 
+/** The first and the last step of the stretch around a step in which a variable is live; [] if it is not.
+ * @param {any} variable @param {number} step @returns {number[]} */
+function stretchAt(variable, step) {
+  const stretch = variable.live.find((/** @type {number[]} */ one) => one[0] <= step && step < one[1]);
+  return stretch ? [stretch[0], stretch[1] - 1] : [];
+}
+
 /** What live variables are for: colours, and those for the colour-blind. @type {Record<string, [string, string]>} */
 const PARTS = {
   variable: ["#6f6ffe", "#0072b2"],
@@ -37,7 +44,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
     chosenStep = -1;
     draw();
   });
-  const canvas = make("canvas", { id: "liveness-canvas", tabindex: 0 });
+  const canvas = make("canvas", { id: "liveness-canvas", tabindex: 0, "aria-label": "live bytes; the text below tells those of the chosen step" });
   const legendBox = make("div");
   const description = make("div", { class: "facts", id: "liveness-facts" });
   const variableList = make("div", { id: "liveness-variables" });
@@ -175,11 +182,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
     const live = facts.variables.listed.filter(
       (/** @type {any} */ variable) =>
         variable.ipu === ipu &&
-        (variable.always_live
-          ? alwaysShown
-          : variable.live.some(
-              (/** @type {number[]} */ interval) => interval[0] <= chosenStep && chosenStep < interval[1],
-            )),
+        (variable.always_live ? alwaysShown : stretchAt(variable, chosenStep).length > 0),
     );
     variableList.dataset.bytes = String(
       live.reduce((/** @type {number} */ sum, /** @type {any} */ variable) => sum + variable.bytes, 0),
@@ -190,7 +193,13 @@ function livenessView(/** @type {HTMLElement} */ section) {
         [
           ["variable", (/** @type {any} */ variable) => variable.name, "long"],
           ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
-          ["always live", (/** @type {any} */ variable) => (variable.always_live ? "yes" : "")],
+          [
+            "live in steps",
+            (/** @type {any} */ variable) => stretchAt(variable, chosenStep)[0],
+            "n",
+            (/** @type {number} */ _, /** @type {any} */ variable) =>
+              variable.always_live ? "all" : stretchAt(variable, chosenStep).map(wholeNumber).join(" to "),
+          ],
           ["for", (/** @type {any} */ variable) => variable.category],
           ["module", (/** @type {any} */ variable) => variable.module, "long"],
           ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
@@ -260,7 +269,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
     variableList.dataset.ipu = "";
     draw();
   });
-  const canvas = make("canvas", { id: "memory-canvas" });
+  const canvas = make("canvas", { id: "memory-canvas", "aria-label": "bytes of every tile; the tables below have the fullest" });
   const description = make("div", { class: "facts", id: "memory-facts" });
   const legendBox = make("div");
   const fullestTiles = make("div");

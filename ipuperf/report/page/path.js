@@ -10,7 +10,7 @@ function pathView(/** @type {HTMLElement} */ section) {
     section.append(make("p", {}, facts.untold || "Nothing was executed."));
     return {};
   }
-  const canvas = make("canvas", { id: "path-canvas" });
+  const canvas = make("canvas", { id: "path-canvas", "aria-label": "the critical path over time; the table below tells what it consists of" });
   const legendBox = make("div");
   const path = time.path;
   const costs = time.path_cycles;

@@ -43,20 +43,21 @@ function blank(drawing, pixels, lines) {
   data.fill(0);
   return data;
 }
-/** The code with the most cycles of a pixel, and the cycles of all. @param {Float32Array} sums @param {number} cell @param {number[]} codes */
-function topOf(sums, cell, codes) {
+/** The colour of the code with the most cycles of a pixel, the denser the more cycles all have; 0: none.
+ * @param {Float32Array} sums @param {number} cell @param {number[]} codes @param {number[]} shades */
+function densest(sums, cell, codes, shades) {
   let topCode = -1;
   let topCycles = 0;
   let total = 0;
-  for (const code of codes) {
-    const cycles = sums[cell + code];
+  for (let n = 0; n < codes.length; n++) {
+    const cycles = sums[cell + codes[n]];
     total += cycles;
     if (cycles > topCycles) {
       topCycles = cycles;
-      topCode = code;
+      topCode = codes[n];
     }
   }
-  return { topCode, total };
+  return topCode < 0 ? 0 : (Math.round(255 * Math.min(1, 0.35 + total)) << 24) | shades[topCode];
 }
 const KIND_CODES = Array.from({ length: 12 }, (_, code) => code);
 const PHASE_CODES = [12, 13, 14, 15, 16];
@@ -72,8 +73,7 @@ function paint(data, sums, pixels, top, shades, view) {
     const codes = strip ? PHASE_CODES : view.grid ? GRID_CODES : KIND_CODES;
     for (let pixel = 0; pixel < width; pixel++) {
       const cell = (pixelRatio === 1 ? pixel : Math.min(Math.floor(pixel / pixelRatio), pixels - 1)) * CODES;
-      const { topCode, total } = topOf(sums, cell, codes);
-      pixelColours[pixel] = topCode < 0 ? 0 : (Math.round(255 * Math.min(1, 0.35 + total)) << 24) | shades[topCode];
+      pixelColours[pixel] = densest(sums, cell, codes, shades);
     }
     const y = Math.round((top + (strip ? view.bar + 1 : 0)) * pixelRatio);
     const height = Math.round((strip ? STRIP - 2 : view.bar) * pixelRatio);

@@ -68,6 +68,8 @@ function timelineView(/** @type {HTMLElement} */ section) {
   }
   prepareTimeline();
   const folds = foldsOf();
+  const replicas = folds.filter((one) => one.key[0] === "r");
+  const outermost = (replicas.length ? replicas : folds).map((one) => one.key);
   const firstFolded = [...firstClosed(folds)].join(",") || "none";
   const [begin, end] = wholeRange();
   const linksAtFirst = timeline.lanes.length <= (timeline.rows.length > 8 ? 8 : 24);
@@ -94,7 +96,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
     0: () => show(begin, end),
     m: () => select(view.range[0], view.range[1]),
     z: () => view.selected && show(view.selected[0], view.selected[1]),
-    f: () => fold(isFolded() ? [] : folds.filter((one) => one.key[0] === "r" || !folds.some((other) => other.key[0] === "r")).map((one) => one.key)),
+    f: () => fold(isFolded() ? [] : outermost),
     "/": () => elements.search.focus(),
     n: () => next(),
     p: () => set({ grid: !view.grid }),

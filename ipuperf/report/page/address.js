@@ -8,11 +8,11 @@
 /** @type {Map<string, {column: string, descending: boolean}>} By which column each table is sorted. */
 const sortOf = new Map();
 
-/** A text or number of a list is left out where it says nothing. @param {Record<string, any>} values */
+/** The values as text; those that say nothing are left out, and commas and slashes stay readable. @param {Record<string, any>} values */
 function addressText(values) {
-  const kept = Object.entries(values).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
-  const text = new URLSearchParams(kept.map(([name, value]) => [name, value === true ? "1" : String(value)])).toString();
-  return text ? "?" + text : "";
+  const told = Object.entries(values).filter(([, value]) => !["", null, undefined, false].includes(value));
+  const text = new URLSearchParams(told.map(([name, value]) => [name, value === true ? "1" : String(value)])).toString();
+  return text ? "?" + text.replaceAll("%2C", ",").replaceAll("%2F", "/") : "";
 }
 
 /** The name of a view in an address, and what it says of it. @param {string} hash @returns {{name: string, values: URLSearchParams}} */

@@ -13,7 +13,8 @@ const LANE = 13;
 /** What is shown, and how. ``bar`` is the height of a bar, ``pitch`` the distance between rows.
  * @typedef {{range: number[], begin: number, end: number, shown: ShownRow[], bar: number, gap: number, pitch: number,
  * hostTop: number, laneTop: number, grid: boolean, links: boolean, search: Search, picked: any,
- * selected: number[] | null}} TimelineView */
+ * selected: number[] | null, until: number, isWhole: boolean}} TimelineView
+ * After ``until`` a frame looks for no further text, and the next frame goes on where the picture is not whole. */
 /** Where it is drawn. @typedef {{drawing: any, width: number, frame: Frame, x: (cycle: number) => number}} Canvas */
 
 const phaseColour = (/** @type {number} */ phase) =>
@@ -176,14 +177,19 @@ function drawSlices({ drawing, width, frame }, view, row, wide, y) {
     const room = Math.floor((until - left - 6) / 6.2);
     if (right - left <= 40 || room < 2) continue;
     drawing.fillStyle = kind === 3 || kind === 11 || kind === 10 ? "#ffffff" : "#202020";
-    drawing.fillText(cut(sliceText(row, i, j, Math.round(start)), room), left + 3, y + bar / 2 + 0.5);
+    drawing.fillText(cut(sliceText(view, row, i, j, Math.round(start)), room), left + 3, y + bar / 2 + 0.5);
   }
 }
-/** What a slice says: its op, or whom its IPU waits for. @param {any} row @param {number} i @param {number} j @param {number} start */
-function sliceText(row, i, j, start) {
+/** What a slice says: its op, or whom its IPU waits for.
+ * @param {TimelineView} view @param {any} row @param {number} i @param {number} j @param {number} start @returns {string} */
+function sliceText(view, row, i, j, start) {
   const { op, kind } = facts.timeline.segments;
   const entry = facts.kinds[kind[j]];
-  if (WAITING.has(entry.name)) return waitText(row, i, j, start);
+  if (WAITING.has(entry.name)) {
+    const text = waitText(row, i, j, start, view.until);
+    view.isWhole &&= text !== null;
+    return text ?? "waits";
+  }
   return facts.timeline.ops[op[j]].split("/").pop() || entry.label;
 }
 

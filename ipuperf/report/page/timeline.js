@@ -7,6 +7,9 @@
 /** The window that is shown, kept for the BSP view. */
 const shownWindow = { from: /** @type {number | null} */ (null) };
 
+/** How long a frame looks for whom IPUs wait. */
+const WAITS_MS = 8;
+
 const HINT =
   "Wheel or w/s: zoom. Drag or a/d: move. Click: what a slice is. 0: all. Shift and drag, or m: select an interval, Shift and arrows: its end and begin, z: zoom to it, Escape: none. f: fold rows. +/-: higher or lower rows. p: pipeline grid. l: links. /: search an op, n: the next.";
 
@@ -142,6 +145,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
     const x = (/** @type {number} */ cycle) => LABEL + (cycle - from) * scale;
     const picture = { drawing, width, x, frame: { from, to, begin, end, pixels, scale } };
     drawAxis(picture, view.range);
+    Object.assign(view, { until: performance.now() + WAITS_MS, isWhole: true });
     drawRows(picture, view);
     if (view.grid) drawGrid(picture, view);
     const flowCount = drawFlows(picture, view);
@@ -152,6 +156,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
     );
     showLegend();
     Object.assign(elements.window.dataset, { frames: frameCount, flows: flowCount });
+    if (!view.isWhole) changed();
   }
   /** The legend and the buttons, made anew only where something has changed. */
   function showLegend() {

@@ -95,12 +95,14 @@ function before(left, right) {
   return place >= 0 && left[place] < right[place];
 }
 
-/** What the slice of a waiting IPU says, once for each. @param {any} row @param {number} i @param {number} j @param {number} start */
-function waitText(row, i, j, start) {
+/** What the slice of a waiting IPU says, found once for each; null: not yet, and it is later than ``until``.
+ * @param {any} row @param {number} i @param {number} j @param {number} start @returns {string | null} */
+function waitText(row, i, j, start, until = Infinity) {
   const key = `${i} ${j} ${start}`;
   row.waits = row.waits || new Map();
   let text = row.waits.get(key);
   if (text === undefined) {
+    if (performance.now() > until) return null;
     const ipu = waitedFor(row, start);
     row.waits.set(key, (text = ipu < 0 ? "waits" : "waits for IPU " + ipu));
   }

@@ -82,9 +82,15 @@ def shown(browser: Browser, file: Path) -> Iterator[Page]:
     page.close()
 
 
+def drawn(page: Page) -> None:
+    """Wait until the picture is whole: a frame that looks for long whom IPUs wait for leaves the rest to the next."""
+    page.run(FRAMES)
+    page.wait("document.getElementById('timeline-window')?.dataset.whole !== 'false'")
+
+
 def rested(page: Page) -> str:
     """The address once the page has rested."""
-    page.run(FRAMES)
+    drawn(page)
     page.run("new Promise(done => setTimeout(done, 2 * PAUSE_MS))")
     address: str = page.run("location.hash")
     return address
@@ -110,13 +116,13 @@ def test_an_address_opens_the_same_view_in_another_tab(state: str, browser: Brow
     changed = shown.run(TEXT)
     assert changed != before
     other = browser.open(file, address[1:])
-    other.run(FRAMES)
+    drawn(other)
     assert other.run(TEXT) == changed
     assert other.run("location.hash") == address
     assert other.problems == []
     other.close()
     shown.run(f"location.hash = '#{name}'")
-    shown.run(FRAMES)
+    drawn(shown)
     assert shown.run(TEXT) == before
 
 

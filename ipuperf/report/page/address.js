@@ -11,7 +11,9 @@ const sortOf = new Map();
 /** The values as text; those that say nothing are left out, and commas and slashes stay readable. @param {Record<string, any>} values */
 function addressText(values) {
   const told = Object.entries(values).filter(([, value]) => !["", null, undefined, false].includes(value));
-  const text = new URLSearchParams(told.map(([name, value]) => [name, value === true ? "1" : String(value)])).toString();
+  const text = new URLSearchParams(
+    told.map(([name, value]) => [name, value === true ? "1" : String(value)]),
+  ).toString();
   return text ? "?" + text.replaceAll("%2C", ",").replaceAll("%2F", "/") : "";
 }
 
@@ -31,7 +33,10 @@ const sortedTables = (section) =>
   );
 /** @param {HTMLElement} section @returns {string[]} */
 const tablesOf = (section) =>
-  Array.from(section.querySelectorAll("[data-table]"), (table) => /** @type {HTMLElement} */ (table).dataset.table || "");
+  Array.from(
+    section.querySelectorAll("[data-table]"),
+    (table) => /** @type {HTMLElement} */ (table).dataset.table || "",
+  );
 
 /** Sort the tables of a view as an address says. @param {HTMLElement} section @param {URLSearchParams} values */
 function sortTables(section, values) {

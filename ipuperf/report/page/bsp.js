@@ -13,7 +13,11 @@ function bspView(/** @type {HTMLElement} */ section) {
   prepareTimeline();
   const steps = timeline.segments;
   const rows = timeline.rows.filter((/** @type {any} */ row) => row.start.length);
-  const canvas = make("canvas", { id: "bsp-canvas", tabindex: 0, "aria-label": "phases of supersteps; the table below has their figures" });
+  const canvas = make("canvas", {
+    id: "bsp-canvas",
+    tabindex: 0,
+    "aria-label": "phases of supersteps; the table below has their figures",
+  });
   const description = make("div", { class: "facts", id: "bsp-facts" });
   const table = make("div");
   const legendBox = make("div");
@@ -197,7 +201,11 @@ function bspView(/** @type {HTMLElement} */ section) {
   begin = shownWindow.from ?? worstBegin;
   return {
     draw,
-    state: () => ({ row: ipuSelect.value === "0" ? "" : ipuSelect.value, from: begin === worstBegin ? "" : Math.round(begin), phases: phaseCount === 40 ? "" : phaseCount }),
+    state: () => ({
+      row: ipuSelect.value === "0" ? "" : ipuSelect.value,
+      from: begin === worstBegin ? "" : Math.round(begin),
+      phases: phaseCount === 40 ? "" : phaseCount,
+    }),
     restore: (/** @type {URLSearchParams} */ values) => {
       ipuSelect.value = rows[Number(values.get("row"))] ? String(Number(values.get("row"))) : "0";
       phaseCount = Math.min(Math.max(Number(values.get("phases")) || 40, 5), 400);

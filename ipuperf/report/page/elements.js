@@ -48,13 +48,18 @@ function ticks(from, until, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const distance = Math.max(power * ([1, 2, 5].find((factor) => factor * power >= rough) || 10), 1);
   const first = Math.ceil(from / distance);
-  return Array.from({ length: Math.max(Math.floor(until / distance) - first + 1, 0) }, (_, i) => (first + i) * distance);
+  return Array.from(
+    { length: Math.max(Math.floor(until / distance) - first + 1, 0) },
+    (_, i) => (first + i) * distance,
+  );
 }
 /** Whether axes of time show cycles or time of the clock. */
 let inCycles = true;
 const timeUnit = () => (inCycles ? "cycles" : "us");
 const timeText = (/** @type {number} */ cycles) =>
-  inCycles ? wholeNumber(cycles) : ((1e6 * cycles) / facts.meta.clock_hz).toLocaleString("en-US", { maximumFractionDigits: 2 });
+  inCycles
+    ? wholeNumber(cycles)
+    : ((1e6 * cycles) / facts.meta.clock_hz).toLocaleString("en-US", { maximumFractionDigits: 2 });
 function bytes(/** @type {number} */ count) {
   for (const [limit, unit] of /** @type {[number, string][]} */ ([
     [1e12, "TB"],
@@ -146,7 +151,11 @@ function sortable(columns, rows, { name, choose, isChosen }) {
       const cells = columns.map(([, value, kind, text]) =>
         make("td", { class: kind || "" }, String(text ? text(value(row), row) : value(row))),
       );
-      const element = make("tr", { ...(choose ? choosable(chosen) : {}), class: isChosen?.(row) ? "chosen" : "" }, ...cells);
+      const element = make(
+        "tr",
+        { ...(choose ? choosable(chosen) : {}), class: isChosen?.(row) ? "chosen" : "" },
+        ...cells,
+      );
       return element;
     };
     body.replaceChildren(...order.slice(0, MOST_ROWS).map(line));
@@ -155,12 +164,15 @@ function sortable(columns, rows, { name, choose, isChosen }) {
       body.append(make("tr", { class: "more" }, make("td", { colspan: columns.length }, text)));
     }
     for (const [place, cell] of Array.from(head.children).entries())
-      cell.setAttribute("aria-sort", place === columnOf() ? (sortOf.get(name)?.descending ? "descending" : "ascending") : "none");
+      cell.setAttribute(
+        "aria-sort",
+        place === columnOf() ? (sortOf.get(name)?.descending ? "descending" : "ascending") : "none",
+      );
   }
   columns.forEach(([title, , kind]) => {
     const sort = () => {
       const now = sortOf.get(name);
-      sortOf.set(name, { column: title, descending: now?.column === title ? !now.descending : kind === "n" });
+      sortOf.set(name, { column: title, descending: now && now.column === title ? !now.descending : kind === "n" });
       fill();
     };
     head.append(make("th", { class: kind || "", ...choosable(sort) }, title));

@@ -167,10 +167,7 @@ function passesOf(row) {
       if (purpose > 3) continue;
       const code = purpose === 3 ? 3 : purpose === 0 && !rerun ? 0 : 2;
       const microBatch = row.micro_batch[i];
-      if (
-        code === openCode &&
-        !(code === 0 && microBatch >= 0 && openMicroBatch >= 0 && microBatch !== openMicroBatch)
-      )
+      if (code === openCode && !(code === 0 && microBatch >= 0 && openMicroBatch >= 0 && microBatch !== openMicroBatch))
         passes.end[passes.end.length - 1] = row.start[i] + end;
       else {
         if (code === 3) {

@@ -55,7 +55,8 @@ function groupsOf(shape, level) {
 /** Whether a segment has an op that is searched. @param {any} shape @param {Search} search @returns {boolean} */
 function hasSearched(shape, search) {
   if (shape.searched?.text !== search.text) {
-    const inside = (/** @type {Bit[]} */ bits) =>
+    /** @param {Bit[]} bits @returns {boolean} */
+    const inside = (bits) =>
       bits.some((bit) => (bit.nodes ? inside(bit.nodes) : search.ops[facts.timeline.segments.op[bit.j]] > 0));
     shape.searched = { text: search.text, yes: inside(shape.bits) };
   }

@@ -6,7 +6,10 @@
 
 function linksView(/** @type {HTMLElement} */ section) {
   const { used, collectives } = facts.links;
-  const canvas = make("canvas", { id: "links-canvas", "aria-label": "use of each link over time; the table below has the totals" });
+  const canvas = make("canvas", {
+    id: "links-canvas",
+    "aria-label": "use of each link over time; the table below has the totals",
+  });
   section.append(
     make("h2", {}, "Use of each link over the whole trace"),
     canvas,

@@ -15,7 +15,10 @@ function ipuChooser(byIpu, changed) {
 
 /** Choose the IPU of an address, the first where it names none. @param {HTMLSelectElement} select @param {string | null} ipu */
 function chooseIpu(select, ipu) {
-  select.selectedIndex = Math.max(Array.from(select.options).findIndex((option) => option.value === ipu), 0);
+  select.selectedIndex = Math.max(
+    Array.from(select.options).findIndex((option) => option.value === ipu),
+    0,
+  );
 }
 
 /** The first and the last step of the stretch around a step in which a variable is live; [] if it is not.
@@ -44,7 +47,11 @@ function livenessView(/** @type {HTMLElement} */ section) {
     chosenStep = -1;
     draw();
   });
-  const canvas = make("canvas", { id: "liveness-canvas", tabindex: 0, "aria-label": "live bytes; the text below tells those of the chosen step" });
+  const canvas = make("canvas", {
+    id: "liveness-canvas",
+    tabindex: 0,
+    "aria-label": "live bytes; the text below tells those of the chosen step",
+  });
   const legendBox = make("div");
   const description = make("div", { class: "facts", id: "liveness-facts" });
   const variableList = make("div", { id: "liveness-variables" });
@@ -181,8 +188,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
     const ipu = Number(ipuSelect.value);
     const live = facts.variables.listed.filter(
       (/** @type {any} */ variable) =>
-        variable.ipu === ipu &&
-        (variable.always_live ? alwaysShown : stretchAt(variable, chosenStep).length > 0),
+        variable.ipu === ipu && (variable.always_live ? alwaysShown : stretchAt(variable, chosenStep).length > 0),
     );
     variableList.dataset.bytes = String(
       live.reduce((/** @type {number} */ sum, /** @type {any} */ variable) => sum + variable.bytes, 0),
@@ -269,7 +275,10 @@ function memoryView(/** @type {HTMLElement} */ section) {
     variableList.dataset.ipu = "";
     draw();
   });
-  const canvas = make("canvas", { id: "memory-canvas", "aria-label": "bytes of every tile; the tables below have the fullest" });
+  const canvas = make("canvas", {
+    id: "memory-canvas",
+    "aria-label": "bytes of every tile; the tables below have the fullest",
+  });
   const description = make("div", { class: "facts", id: "memory-facts" });
   const legendBox = make("div");
   const fullestTiles = make("div");
@@ -313,7 +322,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
     const rows = categories.map((/** @type {any} */ category) => unfold(memory.categories[category.name]));
     const total = new Float64Array(memory.tiles);
     for (const row of rows)
-      row.forEach((amount, tile) => {
+      row.forEach((/** @type {number} */ amount, /** @type {number} */ tile) => {
         total[tile] += amount;
       });
     const mostBytes = Math.max(...total);
@@ -337,7 +346,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
           y(lowerBytes[fullestOfColumn]) - y(lowerBytes[fullestOfColumn] + (row[fullestOfColumn] || 0)),
         );
       }
-      row.forEach((amount, tile) => {
+      row.forEach((/** @type {number} */ amount, /** @type {number} */ tile) => {
         lowerBytes[tile] += amount;
       });
     });
@@ -376,10 +385,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
     description.dataset.total = String(sum);
     legendBox.replaceChildren(
       legend(
-        categories.map((/** @type {any} */ category) => [
-          category.name,
-          safeColours ? category.safe : category.colour,
-        ]),
+        categories.map((/** @type {any} */ category) => [category.name, safeColours ? category.safe : category.colour]),
       ),
     );
     const order = Array.from(total.keys())

@@ -49,7 +49,11 @@ function operationsView(/** @type {HTMLElement} */ section) {
   });
   const chartButton = make(
     "button",
-    { id: "operations-roofline", title: "FLOP over bytes received in exchange (r)", onclick: () => showChart(chart.box.hidden) },
+    {
+      id: "operations-roofline",
+      title: "FLOP over bytes received in exchange (r)",
+      onclick: () => showChart(chart.box.hidden),
+    },
     "roofline",
   );
   function showChart(/** @type {boolean} */ isShown) {
@@ -201,7 +205,17 @@ function operationsView(/** @type {HTMLElement} */ section) {
       );
     else {
       const groups = new Map();
-      const sums = ["cycles", "share", "waiting_cycles", "flops", "imbalance_cycles", "bytes", "exchange_bytes", "memory", "able"];
+      const sums = [
+        "cycles",
+        "share",
+        "waiting_cycles",
+        "flops",
+        "imbalance_cycles",
+        "bytes",
+        "exchange_bytes",
+        "memory",
+        "able",
+      ];
       for (const row of shownRows) {
         const name = String(row[groupSelect.value]) || "(none)";
         const group =
@@ -219,12 +233,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
       table.replaceChildren(
         sortable(
           [
-            [
-              title,
-              (/** @type {any} */ row) => row.name,
-              "long",
-              groupSelect.value === "line" ? shortPath : undefined,
-            ],
+            [title, (/** @type {any} */ row) => row.name, "long", groupSelect.value === "line" ? shortPath : undefined],
             ["rows", (/** @type {any} */ row) => row.count, "n"],
             cycles,
             share,

@@ -31,7 +31,12 @@ async function main() {
   /** What the address of the present state is. */
   function address() {
     const { at, shown } = /** @type {{at: HTMLElement, shown: Shown}} */ (sections.get(current));
-    const values = { ...shown.state?.(), ...sortedTables(at), units: inCycles ? "" : "us", colours: safeColours && "safe" };
+    const values = {
+      ...shown.state?.(),
+      ...sortedTables(at),
+      units: inCycles ? "" : "us",
+      colours: safeColours && "safe",
+    };
     return "#" + addressName(current) + addressText(values);
   }
   /** Show a view, as it was left, or as the values of an address say. @param {number} number @param {URLSearchParams} [values] */

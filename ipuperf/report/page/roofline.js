@@ -45,8 +45,11 @@ function rooflineChart(choose) {
     const shown = rows.filter((row) => row.flops && row.cycles);
     const { drawing, width } = context(canvas, HEIGHT);
     const rateOf = (/** @type {any} */ row) => flopRate(row.flops / row.cycles);
-    const roofs = Object.entries(peaks).map(([type, flops]) => [type, flopRate(/** @type {number} */ (flops))]);
-    const [x0, x1] = decades([...shown.map(intensity), ...(exchangePeak ? roofs.map(([, peak]) => peak / flopRate(exchangePeak)) : [])]);
+    const roofs = Object.entries(peaks).map(
+      ([type, flops]) => /** @type {[string, number]} */ ([type, flopRate(/** @type {number} */ (flops))]),
+    );
+    const kinks = exchangePeak ? roofs.map(([, peak]) => peak / flopRate(exchangePeak)) : [];
+    const [x0, x1] = decades([...shown.map(intensity), ...kinks]);
     const [y0, y1] = decades([...shown.map(rateOf), ...roofs.map(([, peak]) => peak)]);
     const x = (/** @type {number} */ value) =>
       value === Infinity ? width - RIGHT / 2 : LEFT + ((Math.log10(value) - x0) / (x1 - x0)) * (width - LEFT - RIGHT);
@@ -55,10 +58,17 @@ function rooflineChart(choose) {
     drawAxes(drawing, width, [x0, x1], [y0, y1], x, y);
     drawRoofs(drawing, width, roofs, [x0, x1], [y0, y1], x, y);
     const most = shown.reduce((sum, row) => Math.max(sum, row.cycles), 1);
-    points = shown.map((row) => ({ row, x: x(intensity(row)), y: y(rateOf(row)), radius: 2.5 + 7 * Math.sqrt(row.cycles / most) }));
+    points = shown.map((row) => ({
+      row,
+      x: x(intensity(row)),
+      y: y(rateOf(row)),
+      radius: 2.5 + 7 * Math.sqrt(row.cycles / most),
+    }));
     for (const point of [...points].reverse()) {
       drawing.globalAlpha = 0.7;
-      drawing.fillStyle = phaseColour(facts.phases.findIndex((/** @type {any} */ phase) => phase.name === point.row.phase));
+      drawing.fillStyle = phaseColour(
+        facts.phases.findIndex((/** @type {any} */ phase) => phase.name === point.row.phase),
+      );
       drawing.beginPath();
       drawing.arc(point.x, point.y, point.radius, 0, 7);
       drawing.fill();
@@ -68,7 +78,9 @@ function rooflineChart(choose) {
       drawing.stroke();
     }
     legendBox.replaceChildren(
-      legend(facts.phases.map((/** @type {any} */ phase, /** @type {number} */ code) => [phase.name, phaseColour(code)])),
+      legend(
+        facts.phases.map((/** @type {any} */ phase, /** @type {number} */ code) => [phase.name, phaseColour(code)]),
+      ),
     );
     told.textContent = chosen ? `${chosen.op}. ${aboutOperation(chosen)}` : "";
     note.textContent = `${wholeNumber(shown.length)} of ${wholeNumber(rows.length)} rows have FLOP and are points; their area grows with their cycles. Bytes are those that the tiles of the IPU receive in exchanges between its tiles, in all steps of the op; those over IPU-Links, from Streaming Memory and from the host are not among them. The dotted line is twice the rate of the exchange: so fast are two tiles that share a bus and receive the same. Cycles are those in which the op does something. Points on the right receive none. A click, or the arrow keys, tell which op a point is; the table has the same figures.`;
@@ -109,7 +121,10 @@ function rooflineChart(choose) {
     };
     for (const [type, peak] of roofs) {
       const from = exchangePeak ? Math.max(peak / flopRate(2 * exchangePeak), 10 ** x0) : 10 ** x0;
-      line([[from, peak], [10 ** x1, peak]]);
+      line([
+        [from, peak],
+        [10 ** x1, peak],
+      ]);
       drawing.fillText(type + " peak", width - RIGHT - 76, y(peak) + 9);
     }
     if (!exchangePeak) return;
@@ -117,7 +132,10 @@ function rooflineChart(choose) {
       const rate = flopRate(times * exchangePeak);
       const from = Math.max(10 ** x0, 10 ** y0 / rate);
       drawing.setLineDash(times === 1 ? [] : [3, 3]);
-      line([[from, from * rate], [highest / rate, highest]]);
+      line([
+        [from, from * rate],
+        [highest / rate, highest],
+      ]);
       drawing.setLineDash([]);
       if (times === 1) drawing.fillText("exchange", x(from) + 6, y(from * rate) - 8);
     }
@@ -126,7 +144,10 @@ function rooflineChart(choose) {
     const bounds = canvas.getBoundingClientRect();
     const distance = (/** @type {any} */ point) =>
       Math.hypot(point.x - event.clientX + bounds.left, point.y - event.clientY + bounds.top) - point.radius;
-    return points.reduce((best, point) => (!best || distance(point) < distance(best) ? point : best), /** @type {any} */ (null));
+    return points.reduce(
+      (best, point) => (!best || distance(point) < distance(best) ? point : best),
+      /** @type {any} */ (null),
+    );
   };
   canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
     const point = nearest(event);

@@ -87,8 +87,7 @@ function amountsBetween(row, from, to) {
     if (row.start[i] >= from && row.start[i] + shape.end <= to) whole.set(shape, (whole.get(shape) || 0) + 1);
     else addInside(shape.bits, from - row.start[i], to - row.start[i], amounts);
   }
-  for (const [shape, times] of whole)
-    for (const bit of shape.bits) addAmounts(amounts, amountsOf(bit), times);
+  for (const [shape, times] of whole) for (const bit of shape.bits) addAmounts(amounts, amountsOf(bit), times);
   return amounts;
 }
 
@@ -109,11 +108,15 @@ function busyBetween(lane, from, to) {
  * @param {number} from @param {number} to */
 function sumsBetween(from, to) {
   const codes = PARTS_OF_INTERVAL.map(([, kinds]) =>
-    facts.kinds.flatMap((/** @type {any} */ kind, /** @type {number} */ code) => (kinds.includes(kind.name) ? [code] : [])),
+    facts.kinds.flatMap((/** @type {any} */ kind, /** @type {number} */ code) =>
+      kinds.includes(kind.name) ? [code] : [],
+    ),
   );
   const all = new Float64Array(AMOUNTS);
   const rowOf = (/** @type {string} */ name, /** @type {Float64Array} */ amounts, /** @type {number} */ length) => {
-    const parts = codes.map((some) => some.reduce((/** @type {number} */ sum, /** @type {number} */ code) => sum + amounts[code], 0));
+    const parts = codes.map((some) =>
+      some.reduce((/** @type {number} */ sum, /** @type {number} */ code) => sum + amounts[code], 0),
+    );
     const [flops, bytesIn, bytesOut] = [amounts[FLOP], amounts[BYTES_IN], amounts[BYTES_OUT]];
     return { name, length, parts, none: length - parts.reduce((a, b) => a + b, 0), flops, bytesIn, bytesOut };
   };
@@ -154,20 +157,31 @@ function showSelection(box, selected) {
   const amount = (/** @type {number} */ value) => (value > 0.5 ? wholeNumber(value) : "");
   const rows = [all, ...ipus];
   const none = ["no step", (/** @type {any} */ row) => row.none, "n", share];
-  const columns = [
+  const columns = /** @type {any[][]} */ ([
     ["row", (/** @type {any} */ row) => row.name],
-    ...[...PARTS_OF_INTERVAL.map(([name], n) => [name, (/** @type {any} */ row) => row.parts[n], "n", share]), none].filter(
-      ([, value]) => rows.some((row) => value(row) > 0.5),
-    ),
+    ...[
+      ...PARTS_OF_INTERVAL.map(([name], n) => [name, (/** @type {any} */ row) => row.parts[n], "n", share]),
+      none,
+    ].filter(([, value]) => rows.some((row) => /** @type {any} */ (value)(row) > 0.5)),
     ["FLOP", (/** @type {any} */ row) => row.flops, "n", amount],
     ["bytes in", (/** @type {any} */ row) => row.bytesIn, "n", amount],
     ["bytes out", (/** @type {any} */ row) => row.bytesOut, "n", amount],
-  ];
+  ]);
   const busy = [
     ["link or host", (/** @type {any} */ lane) => lane.name],
     ["busy cycles", (/** @type {any} */ lane) => lane.cycles, "n", wholeNumber],
-    ["of the interval", (/** @type {any} */ lane) => lane.cycles / (to - from), "n", (/** @type {number} */ part) => percent(part, 1)],
-    ["bytes", (/** @type {any} */ lane) => lane.moved, "n", (/** @type {number} */ value) => (value < 0 ? "" : wholeNumber(value))],
+    [
+      "of the interval",
+      (/** @type {any} */ lane) => lane.cycles / (to - from),
+      "n",
+      (/** @type {number} */ part) => percent(part, 1),
+    ],
+    [
+      "bytes",
+      (/** @type {any} */ lane) => lane.moved,
+      "n",
+      (/** @type {number} */ value) => (value < 0 ? "" : wholeNumber(value)),
+    ],
   ];
   const used = lanes.filter((lane) => lane.cycles > 0);
   box.replaceChildren(

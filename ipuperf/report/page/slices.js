@@ -41,7 +41,9 @@ function aboutFolded(shown, cycle) {
     const kind = slice ? facts.kinds[facts.timeline.segments.kind[slice.j]].label : "no step";
     counts.set(kind, [...(counts.get(kind) || []), row.ipu]);
   }
-  const lines = [...counts].map(([kind, ipus]) => `${kind}: ${ipus.length > 8 ? ipus.length + " rows" : "IPU " + ipus.join(", ")}`);
+  const lines = [...counts].map(
+    ([kind, ipus]) => `${kind}: ${ipus.length > 8 ? ipus.length + " rows" : "IPU " + ipus.join(", ")}`,
+  );
   return `${shown.name} at cycle ${wholeNumber(cycle)}\n${lines.join("\n")}`;
 }
 

@@ -26,8 +26,11 @@ function wholeRange() {
 
 /** The elements of the view, and what its buttons do. @param {Record<string, () => void>} actions @param {(text: string) => void} searched */
 function timelineElements(actions, searched) {
-  const button = (/** @type {string} */ action, /** @type {string} */ text, /** @type {Record<string, any>} */ more = {}) =>
-    make("button", { onclick: () => actions[action](), ...more }, text);
+  const button = (
+    /** @type {string} */ action,
+    /** @type {string} */ text,
+    /** @type {Record<string, any>} */ more = {},
+  ) => make("button", { onclick: () => actions[action](), ...more }, text);
   const elements = {
     canvas: make("canvas", { id: "timeline-canvas", tabindex: 0, "aria-label": "execution timeline" }),
     folds: make("div", { id: "timeline-folds", role: "group", "aria-label": "fold rows" }),
@@ -60,7 +63,8 @@ function timelineElements(actions, searched) {
     elements.window,
   ];
   const picture = make("div", { class: "over" }, elements.canvas, elements.folds);
-  return { ...elements, all: [make("div", { class: "tools" }, ...tools), elements.legend, picture, elements.description, elements.selection] };
+  const bar = make("div", { class: "tools" }, ...tools);
+  return { ...elements, all: [bar, elements.legend, picture, elements.description, elements.selection] };
 }
 
 function timelineView(/** @type {HTMLElement} */ section) {
@@ -151,11 +155,15 @@ function timelineView(/** @type {HTMLElement} */ section) {
     const flowCount = drawFlows(picture, view);
     drawLanes(picture, view);
     drawSelected(picture, view.selected, height - TOP);
-    placeFolds(elements.folds, view.shown, closed, (n) => TOP + n * view.pitch + view.bar / 2 - 9, (key) =>
-      fold(closed.has(key) ? [...closed].filter((other) => other !== key) : [...closed, key]),
+    placeFolds(
+      elements.folds,
+      view.shown,
+      closed,
+      (n) => TOP + n * view.pitch + view.bar / 2 - 9,
+      (key) => fold(closed.has(key) ? [...closed].filter((other) => other !== key) : [...closed, key]),
     );
     showLegend();
-    Object.assign(elements.window.dataset, { frames: frameCount, flows: flowCount });
+    Object.assign(elements.window.dataset, { frames: frameCount, flows: flowCount, whole: view.isWhole });
     if (!view.isWhole) changed();
   }
   /** The legend and the buttons, made anew only where something has changed. */
@@ -234,7 +242,12 @@ function timelineView(/** @type {HTMLElement} */ section) {
     );
     set({ search: { text, ops } });
   }
-  const pick = (/** @type {any} */ row, /** @type {number} */ i, /** @type {number} */ j, /** @type {number} */ start) => {
+  const pick = (
+    /** @type {any} */ row,
+    /** @type {number} */ i,
+    /** @type {number} */ j,
+    /** @type {number} */ start,
+  ) => {
     description.textContent = aboutSlice(row, i, j, start);
     set({ picked: { row, i, j, start } });
   };
@@ -290,8 +303,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
       return true;
     },
     state: () => ({
-      from: view.range[0] > begin || view.range[1] < end ? view.range[0] : "",
-      to: view.range[0] > begin || view.range[1] < end ? view.range[1] : "",
+      ...(view.range[0] > begin || view.range[1] < end ? { from: view.range[0], to: view.range[1] } : {}),
       select: view.selected ? view.selected.join("-") : "",
       fold: ([...closed].join(",") || "none") === firstFolded ? "" : [...closed].join(",") || "none",
       rows: stretch === 1 ? "" : stretch.toFixed(3),
@@ -301,13 +313,15 @@ function timelineView(/** @type {HTMLElement} */ section) {
       slice: view.picked ? `${timeline.rows.indexOf(view.picked.row)}-${view.picked.start}` : "",
     }),
     restore: (/** @type {URLSearchParams} */ values) => {
-      const number = (/** @type {string} */ name, /** @type {number} */ other) => Number(values.get(name) || NaN) || other;
+      const number = (/** @type {string} */ name, /** @type {number} */ other) =>
+        Number(values.get(name) || NaN) || other;
       elements.search.value = values.get("search") || "";
       searchFor(elements.search.value);
       stretch = Math.min(Math.max(number("rows", 1), 0.05), 20);
       const folded = values.get("fold") || firstFolded;
       fold(folds.map((one) => one.key).filter((key) => folded.split(",").includes(key)));
-      set({ range: [begin, end], picked: null, grid: values.has("grid"), links: Boolean(number("links", values.has("links") ? 0 : Number(linksAtFirst))) });
+      const links = values.has("links") ? values.get("links") !== "0" : linksAtFirst;
+      set({ range: [begin, end], picked: null, grid: values.has("grid"), links });
       show(number("from", begin), number("to", end));
       const [from, to] = (values.get("select") || "0-0").split("-").map(Number);
       select(from || 0, to || 0);

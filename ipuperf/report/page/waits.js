@@ -7,14 +7,17 @@
 
 /** The kinds of steps of an IPU that waits for others, by code. @returns {Set<number>} */
 const waitingCodes = () =>
-  new Set(facts.kinds.flatMap((/** @type {any} */ kind, /** @type {number} */ code) => (WAITING.has(kind.name) ? [code] : [])));
+  new Set(
+    facts.kinds.flatMap((/** @type {any} */ kind, /** @type {number} */ code) =>
+      WAITING.has(kind.name) ? [code] : [],
+    ),
+  );
 
 /** Whether a segment has work, and from when until when. @param {any} shape @param {Set<number>} waiting */
 function workOf(shape, waiting) {
   if (!shape.work) {
     const { kind } = facts.timeline.segments;
-    const works = (/** @type {Bit} */ bit) =>
-      bit.nodes ? bit.nodes.some(works) : !waiting.has(kind[bit.j]);
+    const works = (/** @type {Bit} */ bit) => (bit.nodes ? bit.nodes.some(works) : !waiting.has(kind[bit.j]));
     shape.work = shape.bits.filter(works);
   }
   return shape.work;
@@ -74,14 +77,20 @@ function waitedFor(row, time) {
   const lanes = rows.filter((/** @type {any} */ other) => other.ipu === row.ipu);
   const end = Math.min(...lanes.map((/** @type {any} */ lane) => nextWork(lane, time, waiting)));
   const begin = Math.max(...lanes.map((/** @type {any} */ lane) => lastWork(lane, time, waiting)));
-  const until = end === Infinity ? Math.max(...rows.map((/** @type {any} */ r) => r.reach[r.reach.length - 1] ?? 0)) : end;
-  const rank = (/** @type {any} */ other) => [other.replica !== row.replica ? 1 : 0, Math.abs(other.ipu - row.ipu), other.ipu];
+  const until =
+    end === Infinity ? Math.max(...rows.map((/** @type {any} */ r) => r.reach[r.reach.length - 1] ?? 0)) : end;
+  const rank = (/** @type {any} */ other) => [
+    other.replica !== row.replica ? 1 : 0,
+    Math.abs(other.ipu - row.ipu),
+    other.ipu,
+  ];
   let blamed = /** @type {any} */ (null);
   let latest = begin;
   for (const other of rows) {
     if (other.ipu === row.ipu) continue;
     const work = lastWork(other, until, waiting);
-    const isFirst = blamed && work === latest && String(rank(other)) !== String(rank(blamed)) && before(rank(other), rank(blamed));
+    const isFirst =
+      blamed && work === latest && String(rank(other)) !== String(rank(blamed)) && before(rank(other), rank(blamed));
     if (work > latest || isFirst) {
       latest = work;
       blamed = other;

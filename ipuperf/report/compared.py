@@ -43,7 +43,7 @@ def used_limits(comparison: Comparison) -> list[ComparedFigure]:
     """The share of each limit of the machine that is used, as on the page's summary."""
     amounts = []
     for run in comparison.runs:
-        used = limits(run.trace, run.trace.summary(), run.trace.operations_by_ipu())
+        used = limits(run.trace, run.trace.summary(), run.trace.operations_by_ipu(of_each_class=True))
         amounts.append({(limit["label"], "share"): float(limit["share"]) for limit in used})
     return _merged(amounts)
 

@@ -39,7 +39,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     | dict.fromkeys(("average tile", "spread", "active tiles", "idle tiles", "slowest tile"), SOME),
     "modules-tree": {"module": EVERY}
     | dict.fromkeys(("cycles", "share", "alone", "waiting", "FLOP", "memory", "costliest line"), SOME),
-    "operations": dict.fromkeys(("op", "IPU", "share", "bound by", "phase"), EVERY)
+    "operations": dict.fromkeys(("op", "IPU", "alike", "share", "bound by", "phase"), EVERY)
     | dict.fromkeys(("type", "cycles", "waiting", "slowest tile", "FLOP", "of peak", "next plan"), SOME)
     | dict.fromkeys(("bytes moved", "exchange in", "FLOP/byte", "memory", "module", "line"), SOME),
     "groups": dict.fromkeys(("module", "rows", "share", "mostly bound by"), EVERY)
@@ -50,7 +50,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "collectives": dict.fromkeys(("op", "kind", "rounds", "transfers"), EVERY)
     | dict.fromkeys(("bytes over links", "cycles with transfers"), EVERY),
     "path": dict.fromkeys(("op", "IPU", "kind", "cycles", "of the run"), EVERY),
-    "operations.csv": dict.fromkeys(("op", "phase", "ipu", "kind"), EVERY)
+    "operations.csv": dict.fromkeys(("op", "phase", "ipu", "ipus", "kind"), EVERY)
     | dict.fromkeys(("type", "graph", "module", "line", "cycles", "waiting_cycles", "share", "flops"), SOME)
     | dict.fromkeys(("imbalance_cycles", "bytes", "exchange_bytes", "compute", "exchange", "sync"), SOME)
     | dict.fromkeys(("sync_external", "link", "remote_load", "remote_store", "host_begin", "host_mid"), SOME)

@@ -46,7 +46,7 @@ def test_a_point_of_the_roofline_opens_its_row(
     assert page.run("document.getElementById('roofline').hidden")
     page.press("r")
     told: dict[str, Any] = page.run("({...document.getElementById('roofline-canvas').dataset})")
-    operations = rich.operations_by_ipu()
+    operations = rich.operations_by_ipu(of_each_class=True)
     shown = operations[(operations["flops"] > 0) & (operations["cycles"] > 0)]
     assert told == {"points": str(len(shown)), "peaks": "2", "exchange": "24"}
     seen = set()

@@ -204,6 +204,24 @@ def test_many_rows_begin_folded_and_open_one_by_one(browser: Browser, synthetic:
     page.close()
 
 
+def test_further_replicas_begin_as_one_row(browser: Browser, synthetic: ModuleType, tmp_path: Path):
+    page = browser.open(written(replicated(synthetic, 12), tmp_path), "timeline")
+    frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    rows = "[...document.querySelectorAll('#timeline-folds button')].map(b => [b.ariaLabel, b.ariaExpanded])"
+    page.run(frame)
+    first = [["replica 0: 2 IPUs", "true"], ["IPU 0: 2 lanes", "true"], ["IPU 1: 2 lanes", "true"]]
+    assert page.run(rows) == [*first, ["11 further replicas", "false"]]
+    page.run("document.querySelector('[data-fold=others]').click()")
+    page.run(frame)
+    others = [[f"replica {replica}: 2 IPUs", "false"] for replica in range(1, 12)]
+    assert page.run(rows) == [*first, ["11 further replicas", "true"], *others]
+    page.press("f", "f")
+    page.run(frame)
+    assert page.run(rows) == [["replica 0: 2 IPUs", "false"], ["11 further replicas", "false"]]
+    assert page.problems == []
+    page.close()
+
+
 @pytest.mark.parametrize("run", [0, 1])
 def test_a_waiting_slice_names_the_ipu_of_the_table_of_waits(run, shown, trace):
     table = waits(trace, run).table()

@@ -11,12 +11,18 @@
 
 /** Above as many rows all replicas but the first begin folded. */
 const MOST_UNFOLDED = 24;
+/** More replicas than that fold into the first and all others. */
+const MOST_REPLICAS = 8;
 
 /** What folds, outer ones before those inside. @returns {Fold[]} */
 function foldsOf() {
   const { rows } = facts.timeline;
   const folds = /** @type {Fold[]} */ ([]);
   const replicas = [...new Set(rows.map((/** @type {any} */ row) => row.replica))];
+  if (replicas.length > MOST_REPLICAS) {
+    const others = rows.filter((/** @type {any} */ row) => row.replica !== replicas[0]);
+    folds.push({ key: "others", name: `${replicas.length - 1} further replicas`, rows: others });
+  }
   for (const replica of replicas) {
     const inside = rows.filter((/** @type {any} */ row) => row.replica === replica);
     const ipus = [...new Set(inside.map((/** @type {any} */ row) => row.ipu))];
@@ -34,8 +40,9 @@ function foldsOf() {
 
 /** The folds that are closed at the beginning. @param {Fold[]} folds */
 function firstClosed(folds) {
-  const replicas = folds.filter((fold) => fold.key[0] === "r");
-  return new Set(facts.timeline.rows.length > MOST_UNFOLDED ? replicas.slice(1).map((fold) => fold.key) : []);
+  const [first, ...others] = folds.filter((fold) => fold.key[0] === "r").map((fold) => fold.key);
+  const many = facts.timeline.rows.length > MOST_UNFOLDED;
+  return new Set(many && first ? [...(folds[0].key === "others" ? ["others"] : []), ...others] : []);
 }
 
 /** The name of a row of the facts. @param {any} row */

@@ -101,6 +101,31 @@ function paintShares(data, sums, pixels, top, shades, view) {
   }
 }
 
+/** The mean of rows as sums by pixel. IPUs that do the same have one course, which is gathered once for a frame.
+ * @param {any[]} rows @param {Float32Array} sums @param {Map<any, Gathered>} ofCourse @param {Frame} frame @param {Search} search */
+function addFolded(rows, sums, ofCourse, frame, search) {
+  const marks = /** @type {number[]} */ ([]);
+  const times = new Map();
+  for (const row of rows) times.set(row.course, (times.get(row.course) || 0) + 1);
+  for (const [course, count] of times) {
+    let of = ofCourse.get(course);
+    if (!of) {
+      of = { sums: new Float32Array(sums.length), wide: null, marks: [] };
+      gather(
+        rows.find((row) => row.course === course),
+        of,
+        frame,
+        search,
+      );
+      ofCourse.set(course, of);
+    }
+    const share = count / rows.length;
+    for (let cell = 0; cell < sums.length; cell++) sums[cell] += share * of.sums[cell];
+    marks.push(...of.marks);
+  }
+  return marks;
+}
+
 /** All rows. @param {Canvas} canvas @param {TimelineView} view */
 function drawRows(canvas, view) {
   const { drawing, frame } = canvas;
@@ -108,17 +133,20 @@ function drawRows(canvas, view) {
     const rgb = channels(codeColour(code));
     return (rgb[2] << 16) | (rgb[1] << 8) | rgb[0];
   });
-  const sums = new Float32Array(frame.pixels * CODES);
   const data = blank(drawing, frame.pixels, view.shown.length * view.pitch);
+  const ofCourse = new Map();
+  const sums = new Float32Array(frame.pixels * CODES);
   const gathered = view.shown.map((shown, n) => {
-    const into = { sums, wide: shown.rows.length === 1 ? /** @type {number[][]} */ ([]) : null, marks: [] };
     sums.fill(0);
-    for (const row of shown.rows) gather(row, into, frame, view.search);
-    if (shown.rows.length > 1) {
-      for (let cell = 0; cell < sums.length; cell++) sums[cell] /= shown.rows.length;
-      paintShares(data, sums, frame.pixels, n * view.pitch, shades, view);
-    } else paint(data, sums, frame.pixels, n * view.pitch, shades, view);
-    return into;
+    const into = { sums, wide: /** @type {number[][] | null} */ ([]), marks: [] };
+    if (shown.rows.length === 1) {
+      gather(shown.rows[0], into, frame, view.search);
+      paint(data, sums, frame.pixels, n * view.pitch, shades, view);
+      return into;
+    }
+    const marks = addFolded(shown.rows, sums, ofCourse, frame, view.search);
+    paintShares(data, sums, frame.pixels, n * view.pitch, shades, view);
+    return { sums, wide: null, marks };
   });
   const pixelRatio = window.devicePixelRatio || 1;
   if (image) drawing.putImageData(image, Math.round(LABEL * pixelRatio), Math.round(TOP * pixelRatio));

@@ -75,8 +75,8 @@ function timelineView(/** @type {HTMLElement} */ section) {
   }
   prepareTimeline();
   const folds = foldsOf();
-  const replicas = folds.filter((one) => one.key[0] === "r");
-  const outermost = (replicas.length ? replicas : folds).map((one) => one.key);
+  const ofReplicas = folds.filter((one) => one.key[0] !== "i");
+  const outermost = (ofReplicas.length ? ofReplicas : folds).map((one) => one.key);
   const firstFolded = [...firstClosed(folds)].join(",") || "none";
   const [begin, end] = wholeRange();
   const linksAtFirst = timeline.lanes.length <= (timeline.rows.length > 8 ? 8 : 24);

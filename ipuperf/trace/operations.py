@@ -73,8 +73,7 @@ def operations_by_ipu(
     Columns: those of :func:`op_facts`; ipu; kind, the kind of step with the most cycles; cycles, waiting_cycles, share
     and flops as in :func:`operations`; imbalance_cycles, the part of its compute in which the average tile waits for
     the slowest; bytes that its tiles receive and send; exchange_bytes that they receive in exchanges between tiles of
-    the IPU; and the cycles of each kind under its name. The cycles of a kind
-    add up to those of :meth:`Trace.totals`.
+    the IPU; and the cycles of each kind under its name. The cycles of a kind add up to those of :meth:`Trace.totals`.
     """
     costs, instances = _followed_costs(trace, rows)
     costs = _on_all(costs, instances) if rows is None and not of_each_class else costs

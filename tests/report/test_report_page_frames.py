@@ -46,7 +46,7 @@ def long_pipeline(synthetic: ModuleType) -> Trace:
     return synthetic.pipeline_trace(ipus=16, micro_batches=64, runs=1)
 
 
-@pytest.mark.parametrize("address", ["timeline", "timeline?fold=r0", "timeline?select=100000-900000&grid=1"])
+@pytest.mark.parametrize("address", ["timeline", "timeline?select=100000-900000&grid=1"])
 def test_frames_cost_less_than_a_thirtieth_of_a_second(
     address: str, browser: Browser, long_pipeline: Trace, tmp_path: Path
 ):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ipuperf.report.comparison import ComparedRun, Comparison
 
 SHOWN_ROWS = 2_000
-"""The largest number of rows of a table, those that differ most. The page says how many there are."""
+"""The largest number of rows of a table, the first ones. The page says how many there are."""
 
 MARKED = 0.1
 """Figures that change by a larger share are marked."""
@@ -207,7 +207,7 @@ def _liveness(comparison: Comparison) -> str:
             names.append(f'<span><i style="background:{colour}"></i>{html.escape(text)}</span>')
     return (
         f"<h3>Live bytes by program step, 0 to {steps:,}</h3>\n"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step">{_megabytes(most)}'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step">{_heights(most)}'
         f'{"".join(drawn)}</svg>\n<div class="legend">{"".join(names)}</div>'
     )
 
@@ -232,12 +232,12 @@ def _tiles(comparison: Comparison) -> str:
     )
     return (
         f"<h3>Bytes of every tile, 0 to {width:,}{', with the limit' if near else ''}</h3>\n"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="bytes of every tile">{_megabytes(top)}{drawn}'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="bytes of every tile">{_heights(top)}{drawn}'
         f'</svg>\n<div class="legend">{names}</div>'
     )
 
 
-def _megabytes(most: int) -> str:
+def _heights(most: int) -> str:
     """Five heights of a picture, in units of what is drawn."""
     unit, name = (1e6, "MB") if most >= 4_000_000 else (1e3, "kB")
     return "".join(

@@ -75,7 +75,7 @@ function linksView(/** @type {HTMLElement} */ section) {
     });
     drawing.fillStyle = colour("--soft");
     drawing.fillText("0", LEFT, rows.length * (HEIGHT + 3) + 12);
-    drawing.fillText(wholeNumber(facts.total_cycles) + " cycles", width - 130, rows.length * (HEIGHT + 3) + 12);
+    drawing.fillText(timeText(facts.total_cycles) + " " + timeUnit(), width - 130, rows.length * (HEIGHT + 3) + 12);
   }
   return { draw };
 }

@@ -109,8 +109,8 @@ function pathView(/** @type {HTMLElement} */ section) {
       drawing.fillRect(left, y, Math.max(x(path.start[i] + path.dur[i]) - left, 0.6), 14);
     }
     drawing.fillStyle = colour("--soft");
-    drawing.fillText(wholeNumber(begin), LEFT, count * HEIGHT + 12);
-    drawing.fillText(wholeNumber(end) + " cycles", width - 130, count * HEIGHT + 12);
+    drawing.fillText(timeText(begin), LEFT, count * HEIGHT + 12);
+    drawing.fillText(timeText(end) + " " + timeUnit(), width - 130, count * HEIGHT + 12);
     legendBox.replaceChildren(
       legend([
         ["on the tiles", colourOf("compute")],

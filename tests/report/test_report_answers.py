@@ -159,7 +159,7 @@ def test_as_much_as_is_allowed_and_one_less(name: str, rich: Trace, golden: Gold
 def test_windows_from_the_start(rich: Trace) -> None:
     """A page's time line has as many beginnings as it may, all where they are no more."""
     begins = [rich.columns(name)["start"] for name in ("instances", "transfers")]
-    courses = [time_facts.Course.of(None, start, np.full(len(start), -1), {}) for start in begins]
+    courses = [time_facts.RepeatedRows.of(None, start, np.full(len(start), -1), {}) for start in begins]
     starts = sorted(np.concatenate(begins).tolist())
     for most in range(len(starts) + 2):
         expected = None if most >= len(starts) else (starts[0], max(starts[most], starts[0] + 1))

@@ -63,7 +63,7 @@ class RepeatedRows(NamedTuple):
         return self._replace(start=self.start[rows], repeat=self.repeat[rows], columns=columns)
 
     def facts(self, **columns: Any) -> dict[str, Any]:
-        """The course for the page, with these columns in place of those of their names."""
+        """The rows for the page, with these columns in place of those of their names."""
         return {"start": steps_up(self.start), "repeat": self.repeat, "loops": self.loops, **self.columns, **columns}
 
 

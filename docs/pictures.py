@@ -71,9 +71,9 @@ def plain(title: str, size: tuple[float, float] = (8, 3.4)) -> tuple[Figure, Axe
 def tiles() -> Figure:
     """Every tile of an IPU with the bytes that it holds."""
     table = trace().table("tile_memory").query("ipu == 0")
-    held = table.groupby("tile")["bytes"].sum().reindex(range(1472), fill_value=0).to_numpy() / 1000
+    in_use = table.groupby("tile")["bytes"].sum().reindex(range(1472), fill_value=0).to_numpy() / 1000
     figure, axes = plain("One IPU: 1,472 tiles, each with its own memory (kB in use by a small program)", (8, 4.6))
-    image = axes.imshow(held.reshape(-1, COLUMNS), cmap="viridis", aspect="equal")
+    image = axes.imshow(in_use.reshape(-1, COLUMNS), cmap="viridis", aspect="equal")
     axes.set_xticks(np.arange(-0.5, COLUMNS), labels=[])
     axes.set_yticks(np.arange(-0.5, 1472 // COLUMNS), labels=[])
     axes.grid(color="white", linewidth=0.6)

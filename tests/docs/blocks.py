@@ -54,8 +54,8 @@ class Step:
 
 def pages() -> list[str]:
     """README and every page of the site, as paths within the project."""
-    found = sorted((ROOT / "docs").rglob("*.md"))
-    return ["README.md", *(path.relative_to(ROOT).as_posix() for path in found)]
+    files = sorted((ROOT / "docs").rglob("*.md"))
+    return ["README.md", *(path.relative_to(ROOT).as_posix() for path in files)]
 
 
 def text_of(page: str) -> str:
@@ -65,12 +65,12 @@ def text_of(page: str) -> str:
 
 def blocks_of(page: str) -> list[Block]:
     """The blocks of a page in their order."""
-    found = []
+    blocks = []
     for match in _BLOCK.finditer(text_of(page)):
         title = re.search(r'title="([^"]+)"', match["info"])
         code = re.search(r"exit=(\d+)", match["info"])
         source = re.search(r'from="([^"]+)"', match["info"])
-        found.append(
+        blocks.append(
             Block(
                 match["language"],
                 match["text"],
@@ -79,7 +79,7 @@ def blocks_of(page: str) -> list[Block]:
                 source[1] if source else "",
             )
         )
-    return found
+    return blocks
 
 
 _DRIVER = """
@@ -177,29 +177,29 @@ def edited(text: str, change: str) -> str:
 def missing(expected: str, printed: str) -> list[str]:
     """Lines of a ``text`` block that were not printed, in their order."""
     lines = [" ".join(line.split()) for line in printed.splitlines()]
-    at, found = 0, []
+    at, absent = 0, []
     for line in expected.splitlines():
-        wanted = " ".join(line.split())
-        if wanted in ("", "..."):
+        words = " ".join(line.split())
+        if words in ("", "..."):
             continue
-        here = next((number for number in range(at, len(lines)) if matches(wanted, lines[number])), None)
+        here = next((number for number in range(at, len(lines)) if matches(words, lines[number])), None)
         if here is None:
-            found.append(line)
+            absent.append(line)
         else:
             at = here + 1
-    return found
+    return absent
 
 
 def matches(expected: str, printed: str) -> bool:
     """Whether a printed line begins as the page says, numbers within the tolerance."""
     pattern, last = "", 0
-    wanted = []
+    numbers = []
     for number in _NUMBER.finditer(expected):
         pattern += _words(expected[last : number.start()]) + r"([+-]?\d[\d,]*(?:\.\d+)?)"
-        wanted.append(number[0])
+        numbers.append(number[0])
         last = number.end()
-    found = re.match(pattern + _words(expected[last:]), printed)
-    return found is not None and all(close(a, b) for a, b in zip(wanted, found.groups(), strict=True))
+    match = re.match(pattern + _words(expected[last:]), printed)
+    return match is not None and all(close(a, b) for a, b in zip(numbers, match.groups(), strict=True))
 
 
 def _words(text: str) -> str:

@@ -39,13 +39,13 @@ def paragraphs(text: str) -> Iterator[str]:
 
 def sentences(page: str) -> list[str]:
     """The sentences of a page, without marks of Markdown."""
-    found = []
+    result = []
     for paragraph in paragraphs(text_of(page)):
         plain = paragraph
         for mark, instead in _PLAIN:
             plain = re.sub(mark, instead, plain)
-        found += [sentence for sentence in _END.split(plain) if words(sentence)]
-    return found
+        result += [sentence for sentence in _END.split(plain) if words(sentence)]
+    return result
 
 
 def words(sentence: str) -> int:
@@ -61,11 +61,11 @@ def main() -> None:
     options = parser.parse_args()
     all_words = all_sentences = 0
     for page in options.pages or pages():
-        found = sentences(page)
-        counts = [words(sentence) for sentence in found]
+        result = sentences(page)
+        counts = [words(sentence) for sentence in result]
         all_words, all_sentences = all_words + sum(counts), all_sentences + len(counts)
         if options.over is not None:
-            for sentence, count in zip(found, counts, strict=True):
+            for sentence, count in zip(result, counts, strict=True):
                 if count > options.over:
                     print(f"{page}: {count}: {sentence}")
         elif counts:

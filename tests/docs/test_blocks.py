@@ -78,8 +78,8 @@ def reason(page: str, block: Block) -> str | None:
     """Why a block does not run."""
     if block.language == "{eval-rst}":
         return "a part of the site, which is built with warnings as errors"
-    found = [why for (where, start), why in NOT_RUN.items() if where == page and block.text.startswith(start)]
-    return found[0] if found else None
+    reasons = [why for (where, start), why in NOT_RUN.items() if where == page and block.text.startswith(start)]
+    return reasons[0] if reasons else None
 
 
 RUNS = [page for page in pages() if page not in ELSEWHERE and not all(reason(page, block) for block in blocks_of(page))]

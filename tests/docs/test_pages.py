@@ -31,8 +31,8 @@ def test_no_sentence_is_long(page: str) -> None:
 
 
 def test_how_sentences_are_counted() -> None:
-    found = sentences("docs/concepts/index.md")
-    assert "Half an hour." in found
+    counted = sentences("docs/concepts/index.md")
+    assert "Half an hour." in counted
     assert words("A `b c` d: (e), 1.5 - f") == 7
 
 

@@ -19,7 +19,6 @@ and an op made anew from them is the same op. A subclass has the attributes of i
 
 from __future__ import annotations
 
-import difflib
 import numbers
 import operator
 import textwrap
@@ -28,6 +27,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
+
+from ipuperf.near_names import instead_of
 
 from .dtype import ALL_DTYPES, DType
 from .errors import DTypeError, IrError
@@ -307,6 +308,4 @@ def _instead(name: str, known: Mapping[str, Any]) -> str:
     """The end of the message about an unknown attribute: what can be given in its place."""
     if not known:
         return "this op takes none"
-    close_matches = difflib.get_close_matches(name, list(known), 1)
-    suggestion = f"did you mean {close_matches[0]}? " if close_matches else ""
-    return f"{suggestion}allowed: {', '.join(known)}"
+    return instead_of(name, known)

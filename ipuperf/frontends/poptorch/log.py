@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 
+from ipuperf.near_names import instead_of
+
 TRACE = 5
 #: Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number.
 LEVELS = {
@@ -40,7 +42,7 @@ def setLogLevel(level: str | int) -> None:
     if isinstance(level, int) and not isinstance(level, bool) and 0 <= level < len(names):
         name = names[level]
     if not isinstance(name, str) or name not in LEVELS:
-        raise ValueError(f"setLogLevel: {level!r} given, expected one of {', '.join(names)} or 0 to {len(names) - 1}")
+        raise ValueError(f"setLogLevel: {level!r}{instead_of(level, names)} or 0 to {len(names) - 1}")
     logger.setLevel(LEVELS[name])
 
 

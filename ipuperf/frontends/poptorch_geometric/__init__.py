@@ -17,6 +17,7 @@ if find_spec("torch_geometric") is None:
 from typing import NoReturn
 
 from ipuperf.frontends.poptorch import __version__
+from ipuperf.near_names import did_you_mean as _did_you_mean
 
 from .cluster_loader import FixedSizeClusterLoader
 from .collate import FixedSizeCollater, make_exclude_keys
@@ -63,4 +64,6 @@ def __getattr__(name: str) -> NoReturn:
         raise ImportError(
             f"poptorch_geometric.{name} is of an SDK before 3.3; in 3.3 it is {_GONE[name]}", name=__name__
         )
-    raise AttributeError(f"module 'poptorch_geometric' has no attribute {name!r}; it has {', '.join(__all__)}")
+    raise AttributeError(
+        f"poptorch_geometric has no attribute {name!r}{_did_you_mean(name, __all__)}; it has {', '.join(__all__)}"
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.kinds import checked
+from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.trace import replacing
 
 from .errors import SweepError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
 """The smallest and the largest number of columns that each kind of figure takes."""
+_FORMS = "lines:X,Y[,BY] heatmap:X,Y,VALUE pareto:X,Y[,BY]"
 _WIDTH = 600
 """The width of a heat map, in points of the font times characters."""
 _MARKERS = "osD^v<>PX*"
@@ -37,8 +39,10 @@ def plot_of(text: str) -> tuple[str, list[str]]:
     """
     kind, _, column_list = text.partition(":")
     columns = [name.strip() for name in column_list.split(",")]
-    if kind not in _COLUMNS or not _COLUMNS[kind][0] <= len(columns) <= _COLUMNS[kind][1] or not all(columns):
-        raise SweepError(f"plot {text!r}, allowed: lines:X,Y[,BY] heatmap:X,Y,VALUE pareto:X,Y[,BY]")
+    if kind not in _COLUMNS:
+        raise SweepError(f"plot {text!r}: unknown kind {kind!r}{did_you_mean(kind, _COLUMNS)}; allowed: {_FORMS}")
+    if not _COLUMNS[kind][0] <= len(columns) <= _COLUMNS[kind][1] or not all(columns):
+        raise SweepError(f"plot {text!r}; allowed: {_FORMS}")
     return kind, columns
 
 
@@ -65,7 +69,7 @@ def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     kind, columns = plot_of(plot)
     for name in columns:
         if name not in table.columns:
-            raise SweepError(f"plot {plot!r}: no column {name!r}, allowed: {', '.join(table.columns)}")
+            raise SweepError(f"plot {plot!r}: no column {name!r}{instead_of(name, table.columns)}")
     measured = columns[-1:] if kind == "heatmap" else columns[:2] if kind == "pareto" else columns[1:2]
     for name in measured:
         if not pd.api.types.is_numeric_dtype(table[name]):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from ipuperf.kinds import checked
+from ipuperf.near_names import instead_of
 
 from .cluster import on_cluster
 from .errors import SweepError
@@ -62,7 +63,7 @@ def run_sweep(
         raise SweepError(f"{jobs} jobs, allowed: 1 or more")
     if table is not None:
         if table not in FORMATS:
-            raise SweepError(f"table {table!r}, allowed: {', '.join(FORMATS)}")
+            raise SweepError(f"table {table!r}{instead_of(table, FORMATS)}")
         check_writable(table)
     configurations = sweep.configurations()
     store = Store(Path(out))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.kinds import checked
+from ipuperf.near_names import instead_of
 from ipuperf.trace import replacing
 from ipuperf.trace.printable import in_cell, of_cell, with_texts
 
@@ -114,5 +115,6 @@ def check_format(version: Any, path: Path) -> None:
 def _kind(path: Path) -> str:
     kind = path.suffix[1:]
     if kind not in FORMATS:
-        raise SweepError(f"{path}: {path.suffix!r} found, allowed: {', '.join('.' + suffix for suffix in FORMATS)}")
+        instead = instead_of(path.suffix, [f".{suffix}" for suffix in FORMATS])
+        raise SweepError(f"{path}: {path.suffix!r} is no format of a table{instead}")
     return kind

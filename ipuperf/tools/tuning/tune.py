@@ -72,9 +72,9 @@ def tune(
         raise TuningError(f"{jobs} jobs, allowed: 1 or more")
     bounds, workers = Bounds(space.sweep, machine_of(space.sweep)), Workers(jobs)
     evaluator = Outcomes(space.sweep, space.global_batch, folder, workers)
-    search = TuningSearch(space, bounds, evaluator, trials, seed, start_places)
     hidden = not (sys.stderr.isatty() if progress is None else progress)
     try:
+        search = TuningSearch(space, bounds, evaluator, trials, seed, start_places)
         with workers.running():
             _run(search, hidden)
     except UnknownOption as error:

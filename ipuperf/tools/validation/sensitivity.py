@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 
 from ipuperf.machine import Machine, load_machine, load_scaled
+from ipuperf.near_names import instead_of
 from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.processes import each
@@ -109,7 +110,7 @@ def sensitivity(
     kinds = movable_figures(dict.fromkeys(case.machine for case in cases))
     for key in figures:
         if key not in kinds:
-            raise CaseError(f"figure {key!r}: not assumed or calibrated on these machines, allowed: {', '.join(kinds)}")
+            raise CaseError(f"figure {key!r}: not assumed or calibrated on these machines{instead_of(key, kinds)}")
     changes = [(key, factor) for key in (figures or kinds) for factor in FACTORS]
     known = changed_figures(cases, changes, jobs, progress)
     unchanged_rows = _rows(cases, known[None])

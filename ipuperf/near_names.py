@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_LEAST_RATIO = 0.6
+_LEAST_RATIO = 0.62
 """How alike two names are at least, as `difflib` counts it: 1 for equal ones, 0 for those that share nothing."""
 
 _LESS = 0.2

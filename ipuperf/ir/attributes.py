@@ -287,7 +287,7 @@ def give(op: Op, given: Mapping[str, Any]) -> None:
     known, settled = op.declared, op.attributes
     if not given.keys() <= known.keys():
         name = next(name for name in given if name not in known)
-        raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
+        raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}{_instead(name, known)}")
     settled.update(op.defaults)
     # Classes whose defaults never depend on the op only look at the attributes that are given.
     for name in known if op.settles else given:
@@ -307,5 +307,5 @@ def _shown(value: Any) -> str:
 def _instead(name: str, known: Mapping[str, Any]) -> str:
     """The end of the message about an unknown attribute: what can be given in its place."""
     if not known:
-        return "this op takes none"
+        return "; this op takes none"
     return instead_of(name, known)

@@ -129,9 +129,10 @@ def _preset(name: str, room: str, where: str = "") -> Path:
     names = _in_room(room)
     if name not in names:
         room_name = "machine" if room == "machine" else room.replace("-", " ")
+        prefix = f"{where}: " if where else ""
         hint = "; a file must end in .toml" if room == "machine" else ""
         raise MachineError(
-            f"{where}unknown {room_name} {name!r}{did_you_mean(name, names)}, presets: {', '.join(names)}{hint}"
+            f"{prefix}unknown {room_name} {name!r}{did_you_mean(name, names)}, presets: {', '.join(names)}{hint}"
         )
     return DATA / f"{room}-{name}.toml"
 
@@ -153,7 +154,7 @@ def _chain(path: Path, room: str) -> list[FileLayer]:
         if room == "machine" and base.endswith(".toml"):
             path = path.parent / base
         else:
-            path = _preset(base, room, f"{layer.file}: extends: ")
+            path = _preset(base, room, f"{layer.file}: extends")
 
 
 def _stack(path: Path) -> _Stack:

@@ -33,6 +33,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from ipuperf.progress import warnings_clear_of_bars
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
 from ipuperf.trace.printable import printable
@@ -98,6 +99,7 @@ def run_script(
         if simulated is not None:
             surroundings.enter_context(activate(simulated))
             surroundings.enter_context(_time_replaced(simulated.time_module(), main, folder))
+        surroundings.enter_context(warnings_clear_of_bars())
         exit_code, error = _execute(sources, main, debug)
     return ScriptResult(main, exit_code, simulated, error)
 

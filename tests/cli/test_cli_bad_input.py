@@ -174,7 +174,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "folder": "is a directory",
             "words.toml": "cannot be read as TOML",
             "binary.toml": "cannot be read as TOML",
-            "case.toml": "unknown key 'case', allowed: script",
+            "case.toml": "unknown key 'case'; allowed: script",
             "table.csv": "say what with --plot",
         },
     },
@@ -197,8 +197,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     },
     "tune --machine pod4 --global-batch 64": {
         "program": {
-            "''": "model '': no such model",
-            "nosuch": "unknown model 'nosuch', allowed: the name of a module",
+            "''": "unknown model ''; allowed: bert, clip",
+            "nosuch": "unknown model 'nosuch'; allowed: bert, clip",
             "gone.py": "cannot be read",
             "gone.toml": "cannot be read",
         },

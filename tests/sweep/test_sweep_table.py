@@ -64,7 +64,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_table(tmp_path / "bad.json")
     with pytest.raises(SweepError, match="No such file"):
         read_table(tmp_path / "none.csv")
-    with pytest.raises(SweepError, match="'.xlsx' found"):
+    with pytest.raises(SweepError, match="'.xlsx' is no format of a table"):
         read_table(tmp_path / "t.xlsx")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(SweepError, match=r"pip install 'ipuperf\[sweep\]'"):
@@ -95,7 +95,7 @@ def test_plots(tmp_path: Path) -> None:
         ("circles:a,b", "allowed: lines:X,Y"),
         ("lines:width", "allowed: lines:X,Y"),
         ("heatmap:machine,width", "allowed: lines:X,Y"),
-        ("lines:size,cycles", "no column 'size', allowed: machine"),
+        ("lines:size,cycles", "no column 'size'; allowed: machine"),
         ("lines:width,machine", "the column 'machine' has no numbers"),
         ("lines:width,seconds", "nothing to draw"),
     ],

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 from ipuperf.near_names import instead_of
+from ipuperf.progress import clear_of_bars
 
 TRACE = 5
 #: Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number.
@@ -23,6 +25,14 @@ LEVELS = {
 }
 
 logger = logging.getLogger("poptorch")
+
+
+class _Handler(logging.StreamHandler[Any]):
+    """Writes each message on a line of its own, beside the bars of a compilation and of the program."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with clear_of_bars():
+            super().emit(record)
 
 
 class _OnlyWithoutRootHandlers(logging.Filter):
@@ -48,7 +58,7 @@ def setLogLevel(level: str | int) -> None:
 
 def _set_up() -> None:
     logging.addLevelName(TRACE, "TRACE")
-    handler = logging.StreamHandler()
+    handler = _Handler()
     handler.setFormatter(logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)s", "%H:%M:%S"))
     handler.addFilter(_OnlyWithoutRootHandlers())
     logger.addHandler(handler)

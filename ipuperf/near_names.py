@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_LEAST_RATIO = 0.62
+_LEAST_RATIO = 0.7
 """How alike two names are at least, as `difflib` counts it: 1 for equal ones, 0 for those that share nothing."""
 
-_LESS = 0.2
+_LESS = 0.1
 """How much less alike than the nearest name others may be."""
 
 

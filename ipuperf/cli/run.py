@@ -114,7 +114,7 @@ def run(
     from ipuperf.machine import load_machine
     from ipuperf.report import folder_kept
     from ipuperf.runtime.origin import origin_of
-    from ipuperf.runtime.reports import Journal, unfinished
+    from ipuperf.runtime.reports import Journal, finished, unfinished
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
     if machine != AUTO:
@@ -129,6 +129,8 @@ def run(
             # Said before this run makes its own journal, which has the same kind of name.
             for cut_short in unfinished(there):
                 say(f"{cut_short}: a run was cut short; 'ipuperf report {report} --recover' saves what it had done")
+            if earlier := ", ".join(finished(there)):
+                remark(f"--report {report} holds {earlier} of an earlier run; a report of the same name is replaced")
             settings.journal = Journal(there, origin)
         code, ended = _run(script, args, clock)
         # The program ended before its first run, so nothing has made the trace yet.

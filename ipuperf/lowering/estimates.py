@@ -102,7 +102,7 @@ def _cells(number: int, row: Mapping[str, object]) -> _Cells:
 def _question(cells: _Cells) -> Question:
     kind = cells.text("kind")
     if kind not in ("matmul", "conv"):
-        raise cells.error("kind", f"is {kind!r}; allowed: matmul, conv")
+        raise cells.error("kind", f"is {kind!r}{instead_of(kind, ('matmul', 'conv'))}")
     foreign_columns = _CONVOLUTION if kind == "matmul" else _PRODUCT
     for column in foreign_columns:
         if cells.values.get(column, "").strip():

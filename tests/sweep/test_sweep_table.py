@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -87,6 +88,29 @@ def test_plots(tmp_path: Path) -> None:
         draw(table, plot, tmp_path / "p.png")
         assert (tmp_path / "p.png").stat().st_size > 5_000
         (tmp_path / "p.png").unlink()
+
+
+def test_machines_of_different_clocks_are_drawn_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many cycles at 1.33 and at 1.85 GHz are not the same time: the axis and the title have ms."""
+    drawn: dict[str, list[Any]] = {}
+    monkeypatch.setattr(Axes, "set", lambda self, **labels: drawn.update(labels))
+    monkeypatch.setattr(Axes, "set_title", lambda self, title, **how: drawn.update(title=title))
+    monkeypatch.setattr(Axes, "plot", lambda self, x, y, label, **how: drawn.update({label: list(y)}))
+    row = {"fits": True, "format": 1}
+    rows = [
+        {**row, "machine": machine, "width": width, "layers": layers, "cycles": 1_330_000, "seconds": 1.33e6 / clock}
+        for machine, clock in (("pod4", 1.33e9), ("bow-pod4", 1.85e9))
+        for width in (1, 2)
+        for layers in (1, 2)
+    ]
+    table = table_of(rows, ("machine", "width", "layers"))
+    draw(table, "lines:width,cycles,machine", tmp_path / "p.png")
+    assert drawn["ylabel"] == "time of a run in ms"
+    assert drawn["title"] == "time of a run in ms by width, machine\neach point: the best of all layers"
+    assert drawn["pod4"] == pytest.approx([1.0, 1.0])
+    assert drawn["bow-pod4"] == pytest.approx([1.33 / 1.85] * 2)
+    draw(table[table["machine"] == "pod4"], "lines:width,cycles,machine", tmp_path / "p.png")
+    assert (drawn["ylabel"], drawn["pod4"]) == ("cycles of a run", [1.33e6, 1.33e6])
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ipuperf.progress import warnings_clear_of_bars
+from ipuperf.requirements import pip_install
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
 from ipuperf.trace.printable import printable
@@ -202,7 +203,7 @@ def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) ->
         return
     # The plain message does not say which extra installs the package.
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _IN_EXTRAS:
-        error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'"
+        error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: {pip_install('tensorflow')}"
     if hook is not None:
         hook(type(error), error, error.__traceback__)
         return

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from ipuperf.requirements import pip_install as _pip_install
+
 if find_spec("torch_geometric") is None:
     raise ModuleNotFoundError(
-        "poptorch_geometric needs PyTorch Geometric: pip install 'ipuperf[geometric]'", name="torch_geometric"
+        f"poptorch_geometric needs PyTorch Geometric: {_pip_install('geometric')}", name="torch_geometric"
     )
 
 from typing import NoReturn

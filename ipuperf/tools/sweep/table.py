@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.kinds import checked
 from ipuperf.near_names import instead_of
+from ipuperf.requirements import pip_install
 from ipuperf.trace import replacing
 from ipuperf.trace.printable import in_cell, of_cell, with_texts
 
@@ -47,7 +48,7 @@ def check_writable(kind: str) -> None:
     """Raise :class:`SweepError` if a format of :data:`FORMATS` needs a package that is not installed."""
     if kind == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise SweepError(
-            "a Parquet table needs pyarrow: pip install 'ipuperf[sweep]', or ask for another one with --format csv"
+            f"a Parquet table needs pyarrow: {pip_install('sweep')}, or ask for another one with --format csv"
         )
 
 

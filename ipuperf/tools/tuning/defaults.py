@@ -12,6 +12,7 @@ from ipuperf.kinds import checked
 from ipuperf.machine import Machine, load_machine
 from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.pipelines.schedules import SCHEDULES
+from ipuperf.requirements import pip_install
 from ipuperf.tools.sweep import Sweep, read_sweep, script_sweep
 from ipuperf.tools.sweep.spec import MACHINE
 from ipuperf.tools.validation.cases import Case, read_cases, select
@@ -81,7 +82,7 @@ def _module(model: str) -> Any:
         extra = {"torch": "torch", "torch_geometric": "geometric"}.get(str(error.name).partition(".")[0])
         if extra is None:
             raise
-        raise TuningError(f"model {model!r} needs {error.name}: pip install 'ipuperf[{extra}]'") from None
+        raise TuningError(f"model {model!r} needs {error.name}: {pip_install(extra)}") from None
 
 
 def _of_pipelines(layers: int, machine: Machine, global_batch: int) -> dict[str, tuple[Any, ...]]:

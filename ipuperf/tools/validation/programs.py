@@ -19,6 +19,7 @@ from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
 from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.report import weight_update_windows
+from ipuperf.requirements import pip_install
 from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tools.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
@@ -306,7 +307,7 @@ def _maker(name: str) -> Callable[[Case], Program]:
         # Any other missing module is a defect of the model.
         if error.name != "torch":
             raise
-        raise NotAvailable("needs PyTorch: pip install 'ipuperf[torch]'") from error
+        raise NotAvailable(f"needs PyTorch: {pip_install('torch')}") from error
     if not hasattr(module, "validation_program"):
         raise CaseError(f"model: ipuperf.models.{name} has no function validation_program(case) -> Program")
     maker: Callable[[Case], Program] = module.validation_program

@@ -13,6 +13,7 @@ from functools import cache
 
 from ipuperf.machine import Machine, load_machine, load_scaled
 from ipuperf.near_names import instead_of
+from ipuperf.requirements import pip_install
 from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.processes import each
@@ -115,7 +116,7 @@ def sensitivity(
     known = changed_figures(cases, changes, jobs, progress)
     unchanged_rows = _rows(cases, known[None])
     if not unchanged_rows:
-        raise CaseError("no case could run: PyTorch is missing (pip install 'ipuperf[torch]')")
+        raise CaseError(f"no case could run: PyTorch is missing ({pip_install('torch')})")
     return [
         effect
         for change in changes

@@ -1,5 +1,5 @@
-"""The command line: ``ipuperf run``, ``report``, ``compare``, ``machines``, ``demo``, ``estimate``, ``validate``,
-``sweep``, ``tune``. Each command has a module beside this one.
+"""The command line: ``ipuperf run``, ``report``, ``compare``, ``export``, ``machines``, ``demo``, ``estimate``,
+``validate``, ``sweep``, ``tune``. Each command has a module beside this one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .compare import compare
 from .completion import register
 from .demo import demo
 from .estimate import estimate
+from .export import export
 from .failures import INTERRUPTED, WRONG, line_of
 from .machines import machines
 from .report import report
@@ -112,7 +113,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, report, compare, machines, demo, validate, estimate, sweep, tune):
+for command in (run, report, compare, export, machines, demo, validate, estimate, sweep, tune):
     cli.add_command(command)
     command.params += _amounts()
 for command in (*estimate.commands.values(), cli):

@@ -44,4 +44,4 @@ def export(run: Path, kind: str, out: Path | None) -> None:
         return
     folder = out or path.parent / "chakra"
     files = to_chakra(trace, folder)
-    echo(f"written: {len(files):,} files in {folder}, one for each IPU")
+    echo(f"written: {folder} with {len(files):,} file{'s' if len(files) > 1 else ''}, one for each IPU")

@@ -63,14 +63,14 @@ def _bound(trace: Trace) -> dict[str, Any]:
 
 def _json(trace: Trace, path: Path) -> None:
     summary = trace.summary()
-    if trace.columns("instances")["instance"].size:
+    if trace.rows("instances"):
         summary["breakdown_seconds"] = breakdown(trace)
         summary.update(_bound(trace) if followable(trace) else {})
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
 def _operations(trace: Trace, path: Path) -> None:
-    with_texts(trace.operations_by_ipu(), in_cell).to_csv(path, index=False, float_format="%.6g")
+    with_texts(trace.operations_by_ipu(of_each_class=True), in_cell).to_csv(path, index=False, float_format="%.6g")
 
 
 def _modules(trace: Trace, path: Path) -> None:
@@ -83,8 +83,9 @@ def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
 
 
 def _pipeline(trace: Trace) -> Figure:
-    replica = int(trace.columns("instances")["replica"].min())
-    return pipeline_timeline_figure(trace, shown_window(trace, excerpt.MAX_SLICES), replica)
+    replica = min(trace.replicas)
+    trace, window = trace.of_each_class(), shown_window(trace, excerpt.MAX_SLICES)
+    return pipeline_timeline_figure(trace if window is None else trace.within(window), window, replica)
 
 
 def _cut(trace: Trace) -> str:
@@ -114,7 +115,7 @@ class View:
 
     def there(self, trace: Trace) -> bool:
         """Whether the trace has data for it."""
-        return not self.needs or any(len(column) for column in trace.columns(self.needs).values())
+        return not self.needs or trace.rows(self.needs) > 0
 
     def possible(self, trace: Trace) -> bool:
         """Whether the file is written for a trace."""
@@ -126,7 +127,8 @@ VIEWS: tuple[View, ...] = (
     View("summary.txt", "summary in words", _text),
     View("summary.json", "summary as JSON, seconds of the breakdown included", _json),
     View("trace.ipt", "the trace itself; read it with `ipuperf.trace.Trace.load`", lambda t, p: t.save(p)),
-    View("operations.csv", "cycles of each op on each IPU by kind of step, waiting apart", _operations),
+    View("operations.csv", "cycles of each op by kind of step, waiting apart, on one of `ipus` that do the same",
+         _operations),
     View("modules.csv", "the tree of modules: cycles by phase, waiting, FLOP and bytes, alone and with all inside",
          _modules),
     View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),

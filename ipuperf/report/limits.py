@@ -30,7 +30,7 @@ def limits(trace: Trace, summary: dict[str, Any], costs: pd.DataFrame) -> list[d
 
     Args:
         summary: of the trace (:meth:`Trace.summary`).
-        costs: of its ops (:meth:`Trace.operations_by_ipu`).
+        costs: of its ops on one IPU of those that do the same (:meth:`Trace.operations_by_ipu`).
     """
     used = []
     totals, peaks = trace.totals(), trace.meta["peak_flops_per_cycle"]
@@ -52,8 +52,8 @@ def _cycles_at_peak(ops: Columns, peaks: Mapping[str, int], costs: pd.DataFrame)
     """The cycles that the FLOP of all IPUs take at the peak of their types."""
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
     at_peak = (
-        int(flops) / peaks[types[op]]
-        for op, flops in zip(costs["op"], costs["flops"], strict=True)
+        int(flops) * int(ipus) / peaks[types[op]]
+        for op, flops, ipus in zip(costs["op"], costs["flops"], costs["ipus"], strict=True)
         if flops and types.get(op) in peaks
     )
     return float(sum(at_peak))

@@ -8,9 +8,11 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.trace import Window, slice_batches
+from ipuperf.trace.traffic import traffic
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
+    from ipuperf.trace.traffic import LinkTraffic
 
 Series = tuple[np.ndarray, np.ndarray]
 """Increasing times in cycles, and the value from each time on."""
@@ -75,24 +77,30 @@ def link_use(trace: Trace, window: Window | None = None) -> dict[str, Series]:
 
     A transfer counts with its mean rate, which is its bytes over its duration.
     """
-    links, transfers = trace.columns("links"), trace.columns("transfers")
-    result = {}
-    chosen = transfers["dur"] > 0
-    if window is not None:
-        chosen &= (transfers["start"] < window[1]) & (transfers["start"] + transfers["dur"] > window[0])
-    by_link = np.flatnonzero(chosen)
-    by_link = by_link[np.argsort(transfers["link_id"][by_link], kind="stable")]
-    ids = transfers["link_id"][by_link]
-    for link_id, name, peak in zip(links["link_id"], links["name"], links["bandwidth_bytes_per_s"], strict=True):
-        rows = by_link[slice(*np.searchsorted(ids, [link_id, link_id + 1]))]
-        if not len(rows) or peak <= 0:
-            continue
-        start, dur = transfers["start"][rows], transfers["dur"][rows]
-        rate = 100.0 * transfers["bytes"][rows] / trace.seconds(dur) / peak
-        time, change = np.concatenate([start, start + dur]), np.concatenate([rate, -rate])
-        # At equal times the order does not matter, because only the last sum of a time counts.
-        order = np.argsort(time, kind="stable")
-        # Rates that end leave rounding errors in the sum; values that small count as 0.
-        level = np.cumsum(change[order])
-        result[name] = _changes(time[order], np.where(np.abs(level) < 1e-6, 0.0, level))
-    return result
+    links = trace.columns("links")
+    row_of = {link: row for row, link in enumerate(links["link_id"].tolist())}
+    series: dict[int, Series] = {}
+    for carried in traffic(trace):
+        chosen = carried.dur > 0
+        if window is not None:
+            chosen &= (carried.start < window[1]) & (carried.start + carried.dur > window[0])
+        moving = carried.chosen(chosen)
+        rows = [row_of[link] for link in moving.links.tolist()] if len(moving.start) else []
+        peaks = links["bandwidth_bytes_per_s"][rows]
+        # Links that carry the same differ in their bandwidth at most.
+        for peak in np.unique(peaks[peaks > 0]).tolist():
+            use = _use(moving, trace.seconds(moving.dur), peak)
+            series.update((row, use) for row, of_link in zip(rows, peaks.tolist(), strict=True) if of_link == peak)
+    return {links["name"][row]: series[row] for row in sorted(series)}
+
+
+def _use(carried: LinkTraffic, seconds: np.ndarray, peak: float) -> Series:
+    """The percentage of a bandwidth (bytes a second) that these transfers use over time; ``seconds``: how long each
+    takes."""
+    rate = 100.0 * carried.bytes / seconds / peak
+    time, change = np.concatenate([carried.start, carried.start + carried.dur]), np.concatenate([rate, -rate])
+    # At equal times the order does not matter, because only the last sum of a time counts.
+    order = np.argsort(time, kind="stable")
+    # Rates that end leave rounding errors in the sum; values that small count as 0.
+    level = np.cumsum(change[order])
+    return _changes(time[order], np.where(np.abs(level) < 1e-6, 0.0, level))

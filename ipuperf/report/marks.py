@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ipuperf.report.waiting import OWNERS, waits
-from ipuperf.trace import Window, slice_count
+from ipuperf.trace import FoldedTransfers, Window, slice_count
 from ipuperf.trace.columns import lookup
+from ipuperf.trace.folded import ranges
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,33 +44,74 @@ class LoopMark(NamedTuple):
 
 def arrows(trace: Trace, window: Window | None) -> list[Arrow]:
     """Copies between IPUs that leave within the window, in order of the table."""
-    transfers, links = trace.columns("transfers"), trace.columns("links")
+    transfers = trace.columns("transfers")
     chosen = transfers["kind"] == "p2p"
     if window is not None:
         chosen = chosen & (transfers["start"] >= window[0]) & (transfers["start"] < window[1])
     rows = np.flatnonzero(chosen)
-    names = sorted({*links["source"].tolist(), *links["destination"].tolist()})
-    number = {name: place for place, name in enumerate(names)}
-    source, destination = (
-        lookup(transfers["link_id"][rows], links["link_id"], np.array([number[n] for n in links[end]], np.int64), -1)
-        for end in ("source", "destination")
-    )
-    # The route of a transfer has a row for each link. Its target is the only end at which no other link begins.
+    # A transfer has a row for each link of its route.
     _, first, copy = np.unique(transfers["transfer"][rows], return_index=True, return_inverse=True)
-    key = copy.reshape(-1) * (len(names) + 1)
-    copies, targets = np.divmod(np.setdiff1d(key + destination, key + source), len(names) + 1)
-    single = np.flatnonzero(np.bincount(copies, minlength=len(first))[copies] == 1)
-    ipu_of = np.array([int(ipu[1]) if (ipu := _IPU.search(name)) else -1 for name in names] + [-1])
+    copies, target = _targets(trace, len(first), copy.reshape(-1), transfers["link_id"][rows])
     ends = np.full(len(first), np.iinfo(np.int64).min)
     np.maximum.at(ends, copy.reshape(-1), (transfers["start"] + transfers["dur"])[rows])
-    single = single[ipu_of[targets[single]] >= 0]
-    copies = copies[single]
     # Copies stay in the order in which they stand in the table.
     order = np.argsort(first[copies], kind="stable")
-    copies, target = copies[order], ipu_of[targets[single]][order]
+    copies, target = copies[order], target[order]
     start = rows[first[copies]]
     columns = (transfers["ipu"][start], target, transfers["start"][start], ends[copies])
     return [Arrow(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def repeated_arrows(trace: Trace) -> dict[str, np.ndarray]:
+    """All copies between IPUs, each once for all trips of the loops around it.
+
+    Columns: start, dur (cycles), source, target (IPUs) and repeat, the loop in the folded table (-1: none).
+    """
+    table = trace.folded("transfers")
+    if not isinstance(table, FoldedTransfers):
+        columns = np.array(arrows(trace, None), dtype=np.int64).reshape(-1, 4).T
+        source, target, start, end = columns
+        return {
+            "start": start,
+            "dur": end - start,
+            "source": source,
+            "target": target,
+            "repeat": np.full(len(start), -1),
+        }
+    arrays = table.arrays
+    copying = np.array([kind == "p2p" for kind in table.words["kinds"]], dtype=bool)[arrays["kind"]]
+    template, send = ranges(arrays["first"], np.where(copying, arrays["sends"], 0))
+    copy, link = ranges(arrays["link_first"][send], arrays["links"][send])
+    copies, target = _targets(trace, len(send), copy, arrays["link_id"][link])
+    # The copies of each template are a stretch, and each row has those of its template.
+    order = np.argsort(copies)
+    copies, target = copies[order], target[order]
+    edges = np.searchsorted(template[copies], np.arange(len(copying) + 1))
+    of_rows = arrays["template"]
+    row, place = ranges(edges[of_rows], np.diff(edges)[of_rows])
+    of_row = {name: arrays[name][row] for name in ("start", "dur", "repeat")}
+    return {**of_row, "source": arrays["ipu"][send[copies[place]]], "target": target[place]}
+
+
+def _targets(trace: Trace, number: int, copy: np.ndarray, link_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The copies, of so many, whose route ends at one IPU, and that IPU.
+
+    ``copy`` and ``link_id`` have a row for each link of each route.
+    """
+    links = trace.columns("links")
+    names = sorted({*links["source"].tolist(), *links["destination"].tolist()})
+    place = {name: row for row, name in enumerate(names)}
+    source, destination = (
+        lookup(link_id, links["link_id"], np.array([place[name] for name in links[end]], np.int64), -1)
+        for end in ("source", "destination")
+    )
+    # The target is the only end of a route at which none of its links begins.
+    key = copy * (len(names) + 1)
+    copies, targets = np.divmod(np.setdiff1d(key + destination, key + source), len(names) + 1)
+    single = np.flatnonzero(np.bincount(copies, minlength=number)[copies] == 1)
+    ipu_of = np.array([int(ipu[1]) if (ipu := _IPU.search(name)) else -1 for name in names] + [-1])
+    single = single[ipu_of[targets[single]] >= 0]
+    return copies[single], ipu_of[targets[single]]
 
 
 def loop_marks(trace: Trace, rows: np.ndarray) -> Iterator[LoopMark]:

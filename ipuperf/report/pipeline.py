@@ -183,6 +183,8 @@ def _windows(trace: Trace, rows: list[_Row]) -> list[Window]:
 
 def is_pipeline(trace: Trace) -> bool:
     """Whether several IPUs of a replica work on micro-batches."""
+    # The trips that the shortened trace has are like all others.
+    trace = trace.short.trace
     instances, phase = trace.columns("instances"), instance_work(trace).phase
     passes = np.isin(phase, [PHASES.index(name) for name in ("fwd", "recompute", "bwd")])
     passes &= instances["replica"] == instances["replica"].min(initial=0)

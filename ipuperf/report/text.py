@@ -9,6 +9,7 @@ from ipuperf.report.breakdown import breakdown_cycles
 from ipuperf.report.step_time import TIME_PARTS, StepTime, followable, step_time
 from ipuperf.trace import NO_OP, step_runs
 from ipuperf.trace.printable import printable
+from ipuperf.trace.variables import variable_rows
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -78,8 +79,7 @@ def _graph(trace: Trace) -> list[str]:
             "Number of operations", f"{len(trace.columns('ops')['op_id']):,} in all graphs, {executed:,} with a cost"
         ),
         _line("Number of compute sets", f"{int((programs['type'] == 'OnTileExecute').sum()):,}"),
-        # A variable has a row for each range of tiles, so rows are no variables.
-        _line("Number of variables", f"{len(set(trace.columns('variables')['var_id'].tolist())):,}"),
+        _line("Number of variables", f"{len(set(variable_rows(trace).columns['var_id'].tolist())):,}"),
         _line("Number of programs", f"{len(programs['type']):,}"),
         *(_line(kind, f"{count:,}", 4) for kind, count in kinds),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,19 @@ from ipuperf.report.instances import instance_work, step_phases
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS, WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours, stacked
 from ipuperf.report.window import check_inside, whole
-from ipuperf.trace import KINDS, PHASES, Slices, Window, pairs, slice_batches, slice_count, slices, spent
+from ipuperf.trace import (
+    KINDS,
+    PHASES,
+    Slices,
+    Window,
+    fitting_window,
+    pairs,
+    slice_batches,
+    slice_count,
+    slices,
+    spent,
+)
+from ipuperf.trace.folded import MOST_ROWS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,6 +90,12 @@ def _rows(trace: Trace) -> _Rows:
     row = row.reshape(-1).astype(np.int64)
     shown = [(int(replica), int(ipu)) for replica, ipu in keys[:MAX_ROWS]]
     return _Rows(shown, np.where(row < MAX_ROWS, row, -1), max(len(keys) - MAX_ROWS, 0))
+
+
+def _of_each_class(trace: Trace) -> tuple[Trace, Mapping[tuple[int, int], Sequence[tuple[int, int]]]]:
+    """The trace with one replica of those that do the same, and which IPUs each of its IPUs stands for."""
+    twins = trace.short.twins
+    return (trace if all(len(same) == 1 for same in twins.values()) else trace.of_each_class()), twins
 
 
 def _kind_strips(trace: Trace, rows: _Rows, window: Window) -> tuple[np.ndarray, np.ndarray]:
@@ -215,20 +233,24 @@ def _image(
     return np.concatenate(pieces), len(pieces[0]), overlapped
 
 
-def _labels(axes: Axes, trace: Trace, rows: _Rows, window: Window, row_height: int) -> None:
-    """Write the phase's letter and the number of the micro-batch on the work of instances that is wide enough."""
+def _labels(axes: Axes, trace: Trace, rows: _Rows, of_rows: Sequence[int], window: Window, row_height: int) -> None:
+    """Write the phase's letter and the number of the micro-batch on the work of instances that is wide enough.
+
+    ``of_rows`` has, for each row of the picture, the row that is drawn there.
+    """
     instances, work = trace.columns("instances"), instance_work(trace)
     per_us = 1e6 / trace.meta["clock_hz"]
     start = np.clip(work.start, *window)
     stop = np.clip(work.start + work.dur, *window)
     pixels = (stop - start) * WIDTH / (window[1] - window[0])
     wide = np.flatnonzero((pixels >= 26) & (rows.of_instance >= 0))
+    places = [(row, place) for place, of in enumerate(of_rows) for row in wide[rows.of_instance[wide] == of].tolist()]
     # The widest come first, so that the limit leaves out the narrowest.
-    for row in wide[np.argsort(-pixels[wide], kind="stable")][:MAX_LABELS]:
+    for row, place in sorted(places, key=lambda label: (-pixels[label[0]], label))[:MAX_LABELS]:
         number = int(instances["micro_batch"][row])
         text = PHASE_LETTERS[PHASES[work.phase[row]]] + (str(number) if number >= 0 else "")
         if text and pixels[row] >= 9 * len(text) + 6:
-            y = rows.of_instance[row] * row_height + _TALL.work / 2
+            y = place * row_height + _TALL.work / 2
             middle = (start[row] + stop[row]) / 2 * per_us
             axes.text(middle, y, text, ha="center", va="center", fontsize=6, color="#222222", clip_on=True)
 
@@ -258,17 +280,28 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     numbers of micro-batches where there is room. Below it, a BSP strip shows the kinds of steps. Each column is split
     in proportion to the kinds within its pixel, and white is no step. A third, thin strip shows lanes other than the
     compute tiles, if there are any. Time is in microseconds below and in cycles above. Slices are turned into pixels
-    first, so the size of the trace does not matter.
+    first, so the size of the trace does not matter. Of a run with more than :data:`~ipuperf.trace.folded.MOST_ROWS`
+    executions on the IPUs that differ, the default is a window from the start.
 
     Raises ``ValueError`` if the trace holds nothing that was executed, or the window is empty.
     """
     from matplotlib.figure import Figure
 
-    window = whole(trace) if window is None else window
+    # IPUs that do the same are drawn once, and their strips are repeated.
+    trace, twins = _of_each_class(trace)
+    run = whole(trace)
+    long = trace.rows("instances") > MOST_ROWS
+    window = (fitting_window(trace, MOST_EXPANDED) if long and window is None else window) or run
     check_inside(trace, window)
-    rows = _rows(trace)
-    compute_tiles, other_lanes = _kind_strips(trace, rows, window)
-    work = _work_strip(trace, rows, window)
+    trace = trace.within(window) if long else trace
+    drawn = _rows(trace)
+    shown = sorted((twin, row) for row, key in enumerate(drawn.keys) for twin in twins[key])
+    rows = _Rows(
+        [key for key, _ in shown[:MAX_ROWS]], drawn.of_instance, max(sum(map(len, twins.values())) - MAX_ROWS, 0)
+    )
+    of_rows = [row for _, row in shown[:MAX_ROWS]]
+    compute_tiles, other_lanes = (strips[of_rows] for strips in _kind_strips(trace, drawn, window))
+    work = _work_strip(trace, drawn, window)[of_rows]
     heights = _TALL if len(rows.keys) < _MANY else _LOW
     image, row_height, overlapped = _image(work, compute_tiles, other_lanes, heights)
     height = min(max(1.9 + 0.62 * len(rows.keys), 2.6), 16.0)
@@ -291,9 +324,10 @@ def timeline_figure(trace: Trace, window: Window | None = None) -> Figure:
     upper.xaxis.set_major_formatter("{x:,.0f}")
     upper.tick_params(labelsize=8)
     if heights is _TALL:
-        _labels(axes, trace, rows, window, row_height)
+        _labels(axes, trace, drawn, of_rows, window, row_height)
     _legend(figure, compute_tiles, other_lanes, work)
     notes = [f"{rows.hidden} more IPUs not shown"] if rows.hidden else []
+    notes += ["the beginning of a run that is too long"] if long and window != run else []
     notes += ["does not fit in memory"] if trace.meta["oom"] else []
     notes += ["lower strip: I/O tiles and other lanes"] if overlapped else []
     axes.set_title("; ".join([f"Execution on {trace.meta['machine']}", *notes]), fontsize=10)

@@ -10,6 +10,7 @@ import numpy as np
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.operations import NO_OP_NAME, operation_costs
 from ipuperf.trace.schema import PHASES
+from ipuperf.trace.variables import variable_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +74,7 @@ def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
         if line:
             of_path = cycles_of_line.setdefault(path, {})
             of_path[line] = of_path.get(line, 0) + int(cycles)
-    variables, ops = trace.columns("variables"), trace.columns("ops")
+    variables, ops = variable_rows(trace).columns, trace.columns("ops")
     on_tiles = variables["location"] == "tile"
     # Ops are far fewer than variables, so that paths are looked up for sums.
     ids, row = np.unique(variables["op_id"][on_tiles], return_inverse=True)

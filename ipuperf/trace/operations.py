@@ -48,8 +48,7 @@ def operation_costs(trace: TraceTables) -> pd.DataFrame:
     """One row per op, by the number of the op (op_id), with the columns of :func:`operations` except for calls."""
     # IPUs that do the same are counted, not listed: a Pod has thousands of them.
     costs, instances = _followed_costs(trace)
-    replica_of = dict(zip(instances.ipu.tolist(), instances.replica.tolist(), strict=True))
-    number = np.array([len(instances.twins.get((replica_of[n], n), (n,))) for n in costs.ipu.tolist()], dtype=np.int64)
+    number = _alike(costs, instances)
     ids, row = np.unique(costs.op_id, return_inverse=True)
     of_kinds = product(costs.cycles.reshape(-1), np.repeat(number, len(KINDS))).reshape(-1, len(KINDS))
     cycles = np.zeros((len(ids), len(KINDS)), dtype=of_kinds.dtype)
@@ -57,16 +56,19 @@ def operation_costs(trace: TraceTables) -> pd.DataFrame:
     flops = _sums(row, product(costs.flops, number), len(ids))
     frame = op_facts(trace, ids)
     frame["op_id"] = ids
-    _put(frame, cycles)
+    _put(frame, cycles, np.ones(len(cycles), dtype=np.int64))
     frame["compute_cycles"] = cycles[:, KINDS.index("compute")]
     frame["flops"] = flops
     return frame
 
 
-def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.DataFrame:
+def operations_by_ipu(
+    trace: TraceTables, rows: np.ndarray | None = None, *, of_each_class: bool = False
+) -> pd.DataFrame:
     """The cost of each op on each stored IPU (replicas together), the costliest first.
 
-    The costs are those of the whole trace, or of the given rows of table ``instances``.
+    The costs are those of the whole trace, or of the given rows of table ``instances``. ``of_each_class``: only one IPU
+    of those that do the same has rows, with how many they are in column ipus; shares are those of all of them.
 
     Columns: those of :func:`op_facts`; ipu; kind, the kind of step with the most cycles; cycles, waiting_cycles, share
     and flops as in :func:`operations`; imbalance_cycles, the part of its compute in which the average tile waits for
@@ -74,16 +76,19 @@ def operations_by_ipu(trace: TraceTables, rows: np.ndarray | None = None) -> pd.
     add up to those of :meth:`Trace.totals`.
     """
     costs, instances = _followed_costs(trace, rows)
-    costs = _on_all(costs, instances) if rows is None else costs
+    costs = _on_all(costs, instances) if rows is None and not of_each_class else costs
+    number = _alike(costs, instances) if of_each_class else np.ones(len(costs.ipu), dtype=np.int64)
     frame = op_facts(trace, costs.op_id)
     frame["ipu"] = costs.ipu
     frame["kind"] = _main_kind(costs.cycles)
-    _put(frame, costs.cycles)
+    _put(frame, costs.cycles, number)
     frame["flops"] = costs.flops
     frame["imbalance_cycles"], frame["bytes"] = np.rint(costs.imbalance).astype(np.int64), costs.bytes
     for code, kind in enumerate(KINDS):
         # Means over tiles are floats, so the imbalance is rounded once, after all sums.
         frame[kind] = costs.cycles[:, code]
+    if of_each_class:
+        frame["ipus"] = number
     keys = ["cycles", "waiting_cycles", "op", "ipu"]
     return frame.sort_values(keys, ascending=[False, False, True, True], ignore_index=True)
 
@@ -124,12 +129,13 @@ def op_kind_cycles(trace: TraceTables) -> dict[tuple[str, str], int]:
     return result
 
 
-def _put(frame: pd.DataFrame, cycles: np.ndarray) -> None:
-    """Add the columns cycles, waiting_cycles and share to ``frame``."""
+def _put(frame: pd.DataFrame, cycles: np.ndarray, number: np.ndarray) -> None:
+    """Add the columns cycles, waiting_cycles and share to ``frame``; ``number``: how many IPUs each row stands for."""
     working_cycles = cycles[:, ~_WAITING].sum(axis=1)
-    total = working_cycles.sum()
+    on_all = product(working_cycles, number)
+    total = on_all.sum()
     frame["cycles"], frame["waiting_cycles"] = working_cycles, cycles[:, _WAITING].sum(axis=1)
-    frame["share"] = working_cycles.astype(float) / float(total) if total else np.zeros(len(working_cycles))
+    frame["share"] = on_all.astype(float) / float(total) if total else np.zeros(len(working_cycles))
 
 
 def _main_kind(cycles: np.ndarray) -> np.ndarray:
@@ -203,6 +209,13 @@ def _sums(row: np.ndarray, values: np.ndarray, rows: int) -> np.ndarray:
     result = np.zeros(rows, dtype=values.dtype)
     np.add.at(result, row.reshape(-1), values)
     return result
+
+
+def _alike(costs: _Costs, instances: InstanceRows) -> np.ndarray:
+    """How many IPUs do the same as the IPU of each row, itself included."""
+    replica_of = dict(zip(instances.ipu.tolist(), instances.replica.tolist(), strict=True))
+    number = {ipu: len(instances.twins.get((replica, ipu), (ipu,))) for ipu, replica in replica_of.items()}
+    return np.array([number[ipu] for ipu in costs.ipu.tolist()], dtype=np.int64)
 
 
 def _on_all(costs: _Costs, instances: InstanceRows) -> _Costs:

@@ -11,6 +11,7 @@ from ipuperf.trace.folded import Repeating, last_ends
 from ipuperf.trace.loops import product
 from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES
 from ipuperf.trace.tables import fullest_tile, tile_totals
+from ipuperf.trace.traffic import traffic
 
 if TYPE_CHECKING:
     from ipuperf.trace.tables import TraceTables
@@ -23,25 +24,24 @@ LARGEST_VARIABLES = 5
 def link_totals(trace: TraceTables) -> list[dict[str, Any]]:
     """Transfers, bytes and busy cycles (time with at least one transfer) of each link, in table order."""
     begin, end = span_of_transfers(trace)
-    cuts, trace = trace.short.cuts, trace.short.trace
-    links, transfers = trace.columns("links"), trace.columns("transfers")
-    times = cuts.times(transfers["start"])
+    cuts, links = trace.short.cuts, trace.columns("links")
+    totals: dict[int, tuple[int, int, int]] = {}
+    for carried in traffic(trace.short.trace):
+        times = cuts.times(carried.start)
+        busy = union_length(cuts.elapsed(carried.start), cuts.elapsed(carried.start + carried.dur))
+        of_each = int(times.sum()), int((carried.bytes * times).sum()), busy
+        totals.update(dict.fromkeys(carried.links.tolist(), of_each))
     result = []
-    order = np.lexsort((transfers["start"], transfers["link_id"]))
-    # Sorted by link, the transfers of a link are one stretch, which bisection finds.
-    ids = transfers["link_id"][order]
-    for row, link_id in enumerate(links["link_id"]):
-        rows = order[np.searchsorted(ids, link_id, "left") : np.searchsorted(ids, link_id, "right")]
-        start, end_of_row = (cuts.elapsed(transfers["start"][rows] + later) for later in (0, transfers["dur"][rows]))
-        busy = union_length(start, end_of_row)
-        moved = int((transfers["bytes"][rows] * times[rows]).sum())
+    columns = (links[name].tolist() for name in ("link_id", "name", "kind", "bandwidth_bytes_per_s"))
+    for link_id, name, kind, bandwidth in zip(*columns, strict=True):
+        transfers, moved, busy = totals.get(link_id, (0, 0, 0))
         # The use of a link is related to the span of the whole trace, idle time included.
-        peak = float(links["bandwidth_bytes_per_s"][row]) * trace.seconds(end - begin)
+        peak = float(bandwidth) * trace.seconds(end - begin)
         result.append(
             {
-                "name": links["name"][row],
-                "kind": links["kind"][row],
-                "transfers": int(times[rows].sum()),
+                "name": name,
+                "kind": kind,
+                "transfers": transfers,
                 "bytes": moved,
                 "busy_cycles": busy,
                 "utilisation": moved / peak if peak > 0 else 0.0,

@@ -142,7 +142,8 @@ class TraceTables:
         tables: dict[str, Any] = {"instances": folded.alone()}
         transfers = self.folded("transfers")
         if isinstance(transfers, FoldedTransfers):
-            tables["transfers"] = transfers.over_links_of(tables["instances"].arrays["ipu"])
+            # Most readers follow instances alone.
+            tables["transfers"] = lambda: transfers.over_links_of(tables["instances"].arrays["ipu"])
         return self.replaced(tables)
 
     @cached_property

@@ -145,10 +145,10 @@ class Trace(TraceTables):
         """One row per op, the costliest first; see :func:`ipuperf.trace.operations.operations`."""
         return operations(self)
 
-    def operations_by_ipu(self, rows: np.ndarray | None = None) -> pd.DataFrame:
+    def operations_by_ipu(self, rows: np.ndarray | None = None, *, of_each_class: bool = False) -> pd.DataFrame:
         """One row per op and IPU, with the cycles of each kind, over all or the given rows of table ``instances``; see
         :func:`ipuperf.trace.operations.operations_by_ipu`."""
-        return operations_by_ipu(self, rows)
+        return operations_by_ipu(self, rows, of_each_class=of_each_class)
 
     def modules(self) -> pd.DataFrame:
         """One row per module of the user's program, as a tree; see :func:`ipuperf.trace.modules.modules`."""

@@ -122,8 +122,12 @@ def test_no_column_of_the_page_is_empty(name: str, trace: Trace) -> None:
     facts = page_facts(trace, 1000)
     for table in ("operations", "modules"):
         for column, values in facts[table].items():
-            # A program has not all phases.
-            assert column in PHASES or not isinstance(values, list) or any(values), (table, column)
-    for variable in facts["variables"]["listed"]:
-        assert variable["module"], variable["name"]
-        assert variable["line"], variable["name"]
+            # A program has not all phases, and the first IPU is number 0.
+            assert column in (*PHASES, "ipu") or not isinstance(values, list | np.ndarray) or any(values), (
+                table,
+                column,
+            )
+    variables = facts["variables"]["listed"]
+    for of_variable, module, line in zip(*(variables[name] for name in ("name", "module", "line")), strict=True):
+        assert module, of_variable
+        assert line, of_variable

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from chromium import Browser, find_browser
-from test_report_page import facts_of
+from pagefacts import facts_of
 
 from ipuperf.report import report_page, write_report
 from ipuperf.report.advice import ADVICE, read_advice

@@ -158,10 +158,12 @@ def test_as_much_as_is_allowed_and_one_less(name: str, rich: Trace, golden: Gold
 
 def test_windows_from_the_start(rich: Trace) -> None:
     """A page's time line has as many beginnings as it may, all where they are no more."""
-    starts = sorted([*rich.columns("instances")["start"].tolist(), *rich.columns("transfers")["start"].tolist()])
+    begins = [rich.columns(name)["start"] for name in ("instances", "transfers")]
+    courses = [time_facts.Course.of(None, start, np.full(len(start), -1), {}) for start in begins]
+    starts = sorted(np.concatenate(begins).tolist())
     for most in range(len(starts) + 2):
         expected = None if most >= len(starts) else (starts[0], max(starts[most], starts[0] + 1))
-        assert time_facts.page_window({name: rich.columns(name) for name in TABLES}, most) == expected
+        assert time_facts.page_window(courses, most) == expected
 
 
 def test_a_page_takes_what_is_allowed_and_holds_no_nan(rich: Trace) -> None:

@@ -9,7 +9,7 @@ from ipuperf.report.limits import limits
 
 def used(trace, links):
     """The limits of a trace with these links."""
-    return limits(trace, {**trace.summary(), "links": links}, trace.operations_by_ipu())
+    return limits(trace, {**trace.summary(), "links": links}, trace.operations_by_ipu(of_each_class=True))
 
 
 def test_shares_of_the_peak_the_exchange_and_the_busiest_link(synthetic):

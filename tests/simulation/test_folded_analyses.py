@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 import simprograms as s
+from pagefacts import facts_of, occurrences, slices_of
 
-from ipuperf.report import critical_path, path_cycles, step_time, summary_text, waits, why_text
+from ipuperf.report import critical_path, path_cycles, report_page, step_time, summary_text, waits, why_text
 from ipuperf.report.critical_path import path_stretches
 from ipuperf.report.limits import limits
 from ipuperf.report.page.facts import page_facts
@@ -63,7 +64,7 @@ def analyses(trace: Trace) -> dict[str, object]:
     tables |= {"costs": path_cycles(trace, path), "places": stretches.table}
     told = {"parts": time.parts, "sentence": time.sentence(), "waiting": time.waits.by_ipu()}
     told |= {"why": why_text(trace), "last run": summary_text(trace).partition("Execution:")[2]}
-    told["limits"] = limits(trace, trace.summary(), trace.operations_by_ipu())
+    told["limits"] = limits(trace, trace.summary(), trace.operations_by_ipu(of_each_class=True))
     return {**told, **{name: table.astype(str).to_numpy().tolist() for name, table in tables.items()}}
 
 
@@ -74,6 +75,32 @@ def test_analyses_say_the_same_of_a_folded_trace(name: str) -> None:
     assert folded.short.cuts.places
     assert not plain.short.cuts.places
     assert analyses(folded) == analyses(plain)
+
+
+def shown(trace: Trace) -> dict[str, object]:
+    """What a page shows over time, each occurrence by itself."""
+    facts = facts_of(report_page(trace))
+    line = facts["timeline"]
+    keys = zip(*(line["rows"][name] for name in ("replica", "ipu", "lane")), strict=True)
+    carried = [occurrences(transfers, "dur", "bytes") for transfers in line["transfers"]]
+    ops = facts["operations"]
+    costs = zip(*(ops[name] for name in ("op", "ipu", "ipus", "cycles", "waiting_cycles", "bytes")), strict=True)
+    return {
+        "slices": {key: slices_of(line, row) for row, key in enumerate(keys)},
+        "copies": occurrences(line["flows"], "dur", "source", "target"),
+        "links": {lane["name"]: carried[lane["course"]] for lane in line["lanes"]},
+        "host": occurrences(line["host"], "dur", "label"),
+        "use of links": facts["links"],
+        "cycles of ops": (ops["total_cycles"], sum(cycles * ipus for _, _, ipus, cycles, *_ in costs)),
+        "memory": (facts["memory"], facts["variables"]),
+    }
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_page_shows_the_same_of_a_folded_trace(name: str) -> None:
+    program = PROGRAMS[name](30)
+    folded, plain = simulate(program, TIMED), simulate(program, TIMED, fold=False, symmetry=False)
+    assert shown(folded) == shown(plain)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

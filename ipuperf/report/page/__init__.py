@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import base64
 import html
-import json
 import zlib
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.arguments import checked
+from ipuperf.report.page.encoding import packed
 from ipuperf.report.page.facts import page_facts
 from ipuperf.report.page.figures import Figures
 from ipuperf.report.page.run_facts import advice_facts
@@ -71,20 +71,19 @@ def report_page(trace: Trace, title: str | None = None, advice: dict[str, Any] |
         # Only the time line can be shortened, so try again with a third of it.
         slices //= 3
         if figures.executed:
-            facts["timeline"] = timeline(figures.executions(slices))
+            facts["timeline"] = timeline(trace, figures.summary["links"], slices)
 
 
 def _page(figures: Figures, facts: Mapping[str, Any], title: str | None) -> str:
     trace, time = figures.trace, figures.time if figures.followed else None
-    written = json.dumps(facts, separators=(",", ":"), allow_nan=False)
-    packed = base64.b64encode(zlib.compress(written.encode("utf-8"), 9)).decode("ascii")
+    block = base64.b64encode(zlib.compress(packed(facts), 6)).decode("ascii")
     name = title or str(trace.meta.get("program") or f"a program on {trace.meta['machine']}")
     parts = {
         "title": html.escape(name),
         "summary": html.escape(summary_of(trace, figures.summary, time)),
         "style": _asset("page.css"),
         "script": "".join(_asset(f"{name}.js") for name in _SCRIPTS),
-        "facts": packed,
+        "facts": block,
     }
     page = _asset("page.html")
     for key, value in parts.items():

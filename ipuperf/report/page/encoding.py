@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,43 @@ Tables = Mapping[str, Columns]
 """Tables of a trace by name."""
 
 
-def lists(table: pd.DataFrame | Columns) -> dict[str, list[Any]]:
-    """A table as lists by column name."""
-    return {str(name): table[name].tolist() for name in table}
+_TYPES = ("int8", "int16", "int32")
+"""The types in which columns of whole numbers are written, the smallest first. What fits into none is ``float64``,
+as are all numbers of the page's scripts."""
+
+
+def packed(facts: Mapping[str, Any]) -> bytes:
+    """Facts as bytes: the length of a text (4 bytes, the lowest first), the text, and columns of numbers.
+
+    The text is JSON. Where an array of whole numbers stands in the facts, it has ``{"$": [type, begin, length]}``:
+    ``begin`` is the place of the column among the columns, which begin at the next multiple of 8 bytes, as each does.
+    An array of two dimensions is written row after row.
+
+    Raises:
+        ValueError: a number is not finite.
+    """
+    columns, size = [b""], 0
+
+    def refer(values: object) -> dict[str, list[Any]]:
+        nonlocal size
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu":
+            raise TypeError(f"a fact is {type(values).__name__}, allowed are arrays of whole numbers and what JSON has")
+        low, high = (int(values.min()), int(values.max())) if values.size else (0, 0)
+        fitting = (name for name in _TYPES if np.iinfo(name).min <= low and high <= np.iinfo(name).max)
+        kind = next(fitting, "float64")
+        written = values.astype(f"<{np.dtype(kind).str[1:]}").tobytes()
+        columns.append(written + bytes(-len(written) % 8))
+        begin, size = size, size + len(columns[-1])
+        return {"$": [kind, begin, values.size]}
+
+    text = json.dumps(facts, separators=(",", ":"), allow_nan=False, default=refer).encode("utf-8")
+    return len(text).to_bytes(4, "little") + text + bytes(-(4 + len(text)) % 8) + b"".join(columns)
+
+
+def lists(table: pd.DataFrame | Columns) -> dict[str, Any]:
+    """A table by column name: whole numbers as arrays, everything else as lists."""
+    columns = {str(name): np.asarray(table[name]) for name in table}
+    return {name: values if values.dtype.kind in "iu" else values.tolist() for name, values in columns.items()}
 
 
 def runs_of(values: np.ndarray) -> list[list[int]]:
@@ -31,10 +66,9 @@ def runs_of(values: np.ndarray) -> list[list[int]]:
     ]
 
 
-def steps_up(values: np.ndarray) -> list[int]:
+def steps_up(values: np.ndarray) -> np.ndarray:
     """The first value, and the difference of each further value to its predecessor."""
-    differences: list[int] = np.diff(values, prepend=0).tolist()
-    return differences
+    return np.diff(values, prepend=0)
 
 
 def thinned(most: int, step: np.ndarray, *values: np.ndarray) -> list[list[int]]:
@@ -45,10 +79,12 @@ def thinned(most: int, step: np.ndarray, *values: np.ndarray) -> list[list[int]]
     return [step.tolist(), *(value.tolist() for value in values)]
 
 
-def numbered(names: np.ndarray) -> tuple[list[str], list[int]]:
+def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
     """The distinct names, sorted, and for each name its place among them."""
-    distinct, place = np.unique(names.astype(str), return_inverse=True)
-    return distinct.tolist(), place.reshape(-1).tolist()
+    words = names.tolist()
+    distinct = sorted(set(words))
+    place = {name: number for number, name in enumerate(distinct)}
+    return distinct, np.fromiter((place[word] for word in words), dtype=np.int64, count=len(words))
 
 
 def grouped(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

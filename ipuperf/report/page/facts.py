@@ -29,7 +29,7 @@ def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[
     ``figures`` are those of the trace, if there are any yet.
     """
     figures = figures or Figures(trace)
-    tables, summary = figures.tables, figures.summary
+    tables, summary, variables = figures.tables, figures.summary, figures.variables
     return {
         "meta": _meta(trace.meta),
         "total_cycles": summary["total_cycles"],
@@ -44,12 +44,11 @@ def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[
         **legend(),
         **_executed(figures, most),
         "memory": tile_memory(tables["tile_memory"]),
-        "liveness": liveness(tables, figures.live, figures.live_window),
-        "variables": variables_of(tables),
+        "liveness": liveness(tables, variables.columns, figures.live, figures.live_window),
+        "variables": variables_of(variables, tables["live_intervals"], tables["ops"]),
         "limits": limits(trace, summary, figures.operations),
         "modules": lists(figures.modules),
         "links": link_facts(figures.trace.short, summary["links"], figures.link_use, summary["total_cycles"]),
-        "host": lists(figures.beginning(most).columns("host_events")),
     }
 
 
@@ -68,6 +67,7 @@ def _executed(figures: Figures, most: int) -> dict[str, Any]:
     """The facts on what was executed; all are None if nothing was."""
     if not figures.executed:
         return {"time": None, "untold": "", "timeline": None, "operations": None}
+    trace = figures.trace
     if figures.followed:
         time = run_facts(figures.time, figures.path, figures.path_cycles)
     else:
@@ -75,6 +75,8 @@ def _executed(figures: Figures, most: int) -> dict[str, Any]:
     return {
         "time": time,
         "untold": "" if figures.followed else UNTOLD,
-        "timeline": timeline(figures.executions(most)),
-        "operations": op_facts(figures.tables, figures.operations, figures.trace.meta["peak_flops_per_cycle"]),
+        "timeline": timeline(trace, figures.summary["links"], most),
+        "operations": op_facts(
+            figures.tables, figures.variables, figures.operations, trace.meta["peak_flops_per_cycle"]
+        ),
     }

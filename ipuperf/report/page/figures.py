@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.report.breakdown import breakdown_cycles, pace, run_instances
+from ipuperf.report.breakdown import breakdown_cycles, pace
 from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
 from ipuperf.report.live import Series, link_use, live_memory
-from ipuperf.report.marks import arrows
 from ipuperf.report.page.encoding import Tables
-from ipuperf.report.page.time_facts import Executions, page_window
 from ipuperf.report.step_time import StepTime, followable, step_time
 from ipuperf.report.text import verdicts
-from ipuperf.trace import TABLES, fitting_window, span
+from ipuperf.trace import TABLES, fitting_window
+from ipuperf.trace.variables import VariableRows, variable_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +22,8 @@ if TYPE_CHECKING:
 
 _FOLLOWED = 400_000
 """The number of slices up to which live bytes are followed over time. Longer traces show a window from the start."""
-
-_MADE = 3_000_000
-"""The number of executions and transfers up to which all are made, to show the first ones."""
-_OVER_TIME = ("instances", "transfers", "host_events")
-"""The tables that grow with the run."""
+_FOLDED = ("instances", "transfers", "host_events", "variables")
+"""The tables that are never made in full: those that grow with the run, and variables, which share runs of tiles."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +34,13 @@ class Figures:
 
     @cached_property
     def tables(self) -> Tables:
-        """The trace's tables by name, except for those that grow with the run."""
-        return {name: self.trace.columns(name) for name in TABLES if name not in _OVER_TIME}
+        """The trace's tables by name, except for those of :data:`_FOLDED`."""
+        return {name: self.trace.columns(name) for name in TABLES if name not in _FOLDED}
+
+    @cached_property
+    def variables(self) -> VariableRows:
+        """The variables of the trace."""
+        return variable_rows(self.trace)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -88,8 +89,8 @@ class Figures:
 
     @cached_property
     def operations(self) -> pd.DataFrame:
-        """The cost of each op on each IPU."""
-        return self.trace.operations_by_ipu()
+        """The cost of each op on one IPU of those that do the same."""
+        return self.trace.operations_by_ipu(of_each_class=True)
 
     @property
     def modules(self) -> pd.DataFrame:
@@ -111,25 +112,3 @@ class Figures:
     def link_use(self) -> dict[str, Series]:
         """The percentage of each link's bandwidth in use, in time of the shortened trace."""
         return link_use(self.trace.short.trace)
-
-    def beginning(self, most: int) -> Trace:
-        """The trace, or a part from its begin in which more than ``most`` executions and transfers begin."""
-        rows = self.trace.rows("instances") + self.trace.rows("transfers")
-        if rows <= max(most, _MADE):
-            return self.trace
-        begin, end = span(self.trace)
-        length = (end - begin) * most // rows + 1
-        while True:
-            part = self.trace.within((begin, begin + length))
-            begun = sum(int((part.columns(name)["start"] >= begin).sum()) for name in ("instances", "transfers"))
-            if begun > most or begin + length >= end:
-                return part
-            length *= 2
-
-    def executions(self, most: int) -> Executions:
-        """What the time line shows of at most ``most`` executions and transfers."""
-        trace = self.beginning(most)
-        tables = {name: trace.columns(name) for name in ("instances", "transfers", "steps", "ops", "loops", "links")}
-        window = page_window(tables, most)
-        begin, _ = run_instances(self.trace)[0] if window is None else window
-        return Executions(window, begin, tables, trace.template, trace.step_ops, arrows(trace, window))

@@ -32,10 +32,104 @@ function sums(steps) {
   return Float64Array.from(steps, (step) => (sum += step));
 }
 
+/** Every occurrence, in order of start, of rows that loops repeat: the start, the number of the row, and what trips add
+ * to its counter (counted by `steps`, one for each loop around the row, the outermost first).
+ * @param {any} course @param {number} until @param {number[]} [steps] */
+function unrolled(course, until, steps) {
+  const { repeat, loops } = course;
+  const first = sums(course.start);
+  const depth = steps && repeat.length ? steps.length / repeat.length : 0;
+  const start = /** @type {number[]} */ ([]);
+  const row = /** @type {number[]} */ ([]);
+  const added = /** @type {number[]} */ ([]);
+  /** @type {number[][]} */ const chains = [];
+  for (let loop = 0; loop < loops.count.length; loop++) {
+    const parent = loops.parent[loop];
+    chains.push([...(parent < 0 ? [] : chains[parent]), loop]);
+  }
+  /** @typedef {number | {loop: number, nodes: Node[]}} Node */
+  /** @type {Node[]} */ const top = [];
+  const open = new Map();
+  for (let i = 0; i < repeat.length; i++) {
+    let nodes = top;
+    for (const loop of repeat[i] < 0 ? [] : chains[repeat[i]]) {
+      if (!open.has(loop)) {
+        open.set(loop, { loop, nodes: [] });
+        nodes.push(open.get(loop));
+      }
+      nodes = open.get(loop).nodes;
+    }
+    nodes.push(i);
+  }
+  const beginOf = (/** @type {Node} */ node) => {
+    while (typeof node !== "number") node = node.nodes[0];
+    return first[node];
+  };
+  /** @param {Node[]} nodes @param {number} level @param {number} offset @param {number[]} trips */
+  const emit = (nodes, level, offset, trips) => {
+    for (const node of nodes) {
+      if (beginOf(node) + offset >= until) continue;
+      if (typeof node === "number") {
+        start.push(first[node] + offset);
+        row.push(node);
+        let sum = 0;
+        for (let outer = 0; steps && outer < level; outer++) sum += trips[outer] * steps[node * depth + outer];
+        added.push(sum);
+        continue;
+      }
+      const period = loops.period[node.loop];
+      for (let trip = 0; trip < loops.count[node.loop]; trip++) {
+        if (beginOf(node) + offset + trip * period >= until) break;
+        trips[level] = trip;
+        emit(node.nodes, level + 1, offset + trip * period, trips);
+      }
+    }
+  };
+  emit(top, 0, 0, []);
+  let sorted = true;
+  for (let i = 1; i < start.length && sorted; i++) sorted = start[i - 1] <= start[i];
+  if (sorted) return { start: Float64Array.from(start), row, added };
+  // Loops of one course may overlap in time.
+  const order = Array.from(start, (_, i) => i).sort((left, right) => start[left] - start[right] || row[left] - row[right]);
+  const sort = (/** @type {number[]} */ values) => order.map((i) => values[i]);
+  return { start: Float64Array.from(sort(start)), row: sort(row), added: sort(added) };
+}
+/** The stretches without a gap in which a link is in use. @param {any} transfers @param {number} until */
+function stretchesOf(transfers, until) {
+  const { start, row } = unrolled(transfers, until);
+  const lane = {
+    start: /** @type {number[]} */ ([]),
+    dur: /** @type {number[]} */ ([]),
+    bytes: /** @type {number[]} */ ([]),
+    count: /** @type {number[]} */ ([]),
+    op: /** @type {number[]} */ ([]),
+    ops: transfers.ops,
+  };
+  let reach = -Infinity;
+  for (let i = 0; i < start.length; i++) {
+    if (start[i] > reach) {
+      lane.start.push(start[i]);
+      lane.bytes.push(0);
+      lane.count.push(0);
+      lane.op.push(transfers.op[row[i]]);
+      lane.dur.push(0);
+      reach = start[i];
+    }
+    const last = lane.start.length - 1;
+    reach = Math.max(reach, start[i] + transfers.dur[row[i]]);
+    lane.dur[last] = reach - lane.start[last];
+    lane.bytes[last] += transfers.bytes[row[i]];
+    lane.count[last]++;
+  }
+  return lane;
+}
+
 /** Absolute times, the tree of each segment, and in which order passes come, once. */
 function prepareTimeline() {
-  if (facts.timeline.host) return;
+  if (facts.timeline.prepared) return;
   const timeline = facts.timeline;
+  timeline.prepared = true;
+  const until = timeline.window ? timeline.window[1] : Infinity;
   const { segments } = timeline;
   const { loops } = segments;
   const shapes = new Map();
@@ -107,37 +201,50 @@ function prepareTimeline() {
       parts: purposes,
     };
   }
-  for (const row of timeline.rows) {
-    row.start = sums(row.start);
-    row.micro_batch = unfold(row.micro_batch);
-    row.shape = row.segment.map((/** @type {number} */ s) => {
-      const segmentAndLane = s * 64 + row.lane;
-      let shape = shapes.get(segmentAndLane);
-      if (!shape) shapes.set(segmentAndLane, (shape = shapeOf(s, row.lane)));
-      return shape;
+  /** The executions of a course on a lane. @param {any} course @param {number} lane */
+  function unfolded(course, lane) {
+    const { start, row, added } = unrolled(course, until, course.micro_batch_steps);
+    const shape = row.map((i) => {
+      const key = course.segment[i] * 64 + lane;
+      if (!shapes.has(key)) shapes.set(key, shapeOf(course.segment[i], lane));
+      return shapes.get(key);
     });
     let reach = 0;
-    row.reach = Float64Array.from(
-      row.start,
-      (/** @type {number} */ start, /** @type {number} */ i) => (reach = Math.max(reach, start + row.shape[i].end)),
-    );
-    row.passes = row.lane ? null : passesOf(row);
+    const shown = {
+      start,
+      shape,
+      segment: row.map((i) => course.segment[i]),
+      micro_batch: row.map((i, place) => course.micro_batch[i] + added[place]),
+      reach: Float64Array.from(start, (begin, i) => (reach = Math.max(reach, begin + shape[i].end))),
+      passes: /** @type {any} */ (null),
+    };
+    if (!lane) shown.passes = passesOf(shown);
+    return shown;
   }
-  timeline.flows.start = sums(timeline.flows.start);
-  for (const lane of timeline.lanes) lane.start = sums(lane.start);
-  timeline.host = [...new Set(facts.host.channel)].map((channel) => {
-    const rows = facts.host.start
-      .map((/** @type {number} */ _, /** @type {number} */ i) => i)
-      .filter((/** @type {number} */ i) => facts.host.channel[i] === channel);
-    rows.sort(
-      (/** @type {number} */ left, /** @type {number} */ right) => facts.host.start[left] - facts.host.start[right],
-    );
-    const sorted = (/** @type {any[]} */ column) => rows.map((/** @type {number} */ i) => column[i]);
+  const courses = timeline.rows.course.map((/** @type {number} */ number) => timeline.courses[number]);
+  timeline.rows = courses.map((/** @type {any} */ course, /** @type {number} */ i) => {
+    const lane = timeline.rows.lane[i];
+    // IPUs that do the same share what is long.
+    course.shown ||= unfolded(course, lane);
+    return { replica: timeline.rows.replica[i], ipu: timeline.rows.ipu[i], lane, course, ...course.shown };
+  });
+  const flows = unrolled(timeline.flows, until);
+  const ofFlow = (/** @type {number[]} */ column) => flows.row.map((row) => column[row]);
+  timeline.flows = {
+    start: flows.start,
+    ...Object.fromEntries(["dur", "source", "target"].map((name) => [name, ofFlow(timeline.flows[name])])),
+  };
+  const carried = timeline.transfers.map((/** @type {any} */ transfers) => stretchesOf(transfers, until));
+  timeline.lanes = timeline.lanes.map((/** @type {any} */ lane) => ({ ...carried[lane.course], ...lane }));
+  const host = timeline.host;
+  const events = unrolled(host, until);
+  timeline.host = [...new Set(host.channel)].map((channel) => {
+    const chosen = Array.from(events.row, (_, i) => i).filter((i) => host.channel[events.row[i]] === channel);
     return {
       name: String(channel),
-      start: Float64Array.from(sorted(facts.host.start)),
-      dur: sorted(facts.host.dur),
-      label: sorted(facts.host.label),
+      start: Float64Array.from(chosen, (i) => events.start[i]),
+      dur: chosen.map((i) => host.dur[events.row[i]]),
+      label: chosen.map((i) => host.labels[host.label[events.row[i]]]),
     };
   });
   assignStages();
@@ -233,7 +340,7 @@ function walk(row, from, visit, filter) {
 
 /** Sums by code in equal stretches of a whole row, once. @param {any} row @param {number} begin @param {number} end */
 function coarseSums(row, begin, end) {
-  if (row.coarse) return row.coarse;
+  if (row.course.coarse) return row.course.coarse;
   const sums = new Float32Array(STRETCHES * CODES);
   const cyclesPerStretch = (end - begin) / STRETCHES;
   row.start.forEach((/** @type {number} */ start, /** @type {number} */ i) =>
@@ -246,7 +353,7 @@ function coarseSums(row, begin, end) {
       1 / cyclesPerStretch,
     ),
   );
-  return (row.coarse = sums);
+  return (row.course.coarse = sums);
 }
 /** Adds a mix of cycles evenly to the cells from left to right. @param {Float32Array} sums @param {number} cells @param {number} left @param {number} right @param {number[][]} mix @param {number} scale */
 function spread(sums, cells, left, right, mix, scale) {

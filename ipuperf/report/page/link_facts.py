@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +10,12 @@ import numpy as np
 from ipuperf.report.page.encoding import Columns, groups, stretches
 from ipuperf.report.waiting import Rates
 from ipuperf.trace import LoopCuts
+from ipuperf.trace.traffic import traffic
 
 if TYPE_CHECKING:
     from ipuperf.report.live import Series
     from ipuperf.trace import Shortened
+    from ipuperf.trace.traffic import LinkTraffic
 
 _SHOWN = 64
 """The largest number of listed links, the busiest ones."""
@@ -28,51 +30,64 @@ def link_facts(
     ``totals`` are the links of a summary, ``use`` the percentage of the bandwidth in use over time by link, in cycles
     of the shortened trace.
     """
-    links, transfers, ops = (short.trace.columns(name) for name in ("links", "transfers", "ops"))
+    links, carried = short.trace.columns("links"), traffic(short.trace)
     used = sorted((link for link in totals if link["bytes"]), key=lambda link: -link["utilisation"])[:_SHOWN]
-    shared = _sharing(links, transfers, short.cuts)
+    shared = _sharing(links, carried, short.cuts)
+    curves: dict[int, list[float]] = {}
     for link in used:
         link["bytes"], link["utilisation"] = int(link["bytes"]), float(link["utilisation"])
         link["most"], link["shared"] = shared.get(link["name"], (0, 0))
         if link["name"] in use:
-            link["use"] = _binned(*use[link["name"]], total_cycles, cuts=short.cuts)
-    return {"used": used, "collectives": _collectives(transfers, ops, short.cuts)}
+            curve = use[link["name"]]
+            # Links that carry the same have the same curve.
+            if id(curve) not in curves:
+                curves[id(curve)] = _binned(*curve, total_cycles, cuts=short.cuts)
+            link["use"] = curves[id(curve)]
+    return {"used": used, "collectives": _collectives(carried, short.trace.columns("ops"), short.cuts)}
 
 
-def _sharing(links: Columns, transfers: Columns, cuts: LoopCuts) -> dict[str, tuple[int, int]]:
+def _sharing(links: Columns, carried: Iterable[LinkTraffic], cuts: LoopCuts) -> dict[str, tuple[int, int]]:
     """The largest number of simultaneous transfers of each link, and its cycles with more than one."""
     names = dict(zip(links["link_id"].tolist(), links["name"], strict=True))
-    timed = np.flatnonzero(transfers["dur"] > 0)
     sharing = {}
-    for link, part in groups(transfers["link_id"][timed]):
-        rows = timed[part]
-        time = np.concatenate([transfers["start"][rows], transfers["start"][rows] + transfers["dur"][rows]])
-        change = np.repeat([1, -1], len(rows))
+    for transfers in carried:
+        moving = transfers.chosen(transfers.dur > 0)
+        if not len(moving.start):
+            continue
+        time = np.concatenate([moving.start, moving.start + moving.dur])
+        change = np.repeat([1, -1], len(moving.start))
         sequence = np.lexsort((change, time))  # transfers that end in a cycle come before those that begin in it
         at_once = np.cumsum(change[sequence])
         # Nothing is under way behind the last end, so its length is 0.
         length = np.diff(cuts.elapsed(time[sequence]), append=0)
-        sharing[str(names[link])] = (int(at_once.max()), int(length[:-1][at_once[:-1] > 1].sum()))
+        of_each = int(at_once.max()), int(length[:-1][at_once[:-1] > 1].sum())
+        sharing.update({str(names[link]): of_each for link in moving.links.tolist()})
     return sharing
 
 
-def _collectives(transfers: Columns, ops: Columns, cuts: LoopCuts) -> list[dict[str, Any]]:
+def _collectives(carried: Sequence[LinkTraffic], ops: Columns, cuts: LoopCuts) -> list[dict[str, Any]]:
     """A row for each collective, the one with the most bytes first, with its rounds and cycles."""
-    chosen = np.flatnonzero(np.isin(transfers["kind"], _COLLECTIVES))
+    chosen = [transfers.chosen(np.isin(transfers.kind, _COLLECTIVES)) for transfers in carried]
+    if not chosen:
+        return []
+    op_ids, start, dur, size, kind = (
+        np.concatenate([getattr(transfers, name) for transfers in chosen])
+        for name in ("op_id", "start", "dur", "bytes", "kind")
+    )
+    links = np.repeat([len(transfers.links) for transfers in chosen], [len(transfers.start) for transfers in chosen])
     names = dict(zip(ops["op_id"].tolist(), ops["name"], strict=True))
     collectives: list[dict[str, Any]] = []
-    for op_id, part in groups(transfers["op_id"][chosen]):
-        rows = chosen[part]
-        begin, end = np.array(_rounds(transfers["start"][rows], transfers["dur"][rows]), dtype=np.int64).T
-        times = cuts.times(transfers["start"][rows])
+    for op_id, rows in groups(op_ids):
+        begin, end = np.array(_rounds(start[rows], dur[rows]), dtype=np.int64).T
+        times = cuts.times(start[rows]) * links[rows]
         collectives.append(
             {
                 "op": str(names.get(op_id, "")),
-                "kind": str(transfers["kind"][rows[0]]),
+                "kind": str(kind[rows[0]]),
                 "transfers": int(times.sum()),
                 # Sends of one round begin together.
-                "rounds": int(cuts.times(np.unique(transfers["start"][rows])).sum()),
-                "bytes": int((transfers["bytes"][rows] * times).sum()),
+                "rounds": int(cuts.times(np.unique(start[rows])).sum()),
+                "bytes": int((size[rows] * times).sum()),
                 "cycles": int((cuts.elapsed(end) - cuts.elapsed(begin)).sum()),
             }
         )

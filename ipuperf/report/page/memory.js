@@ -165,7 +165,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
     timeButton.setAttribute("aria-pressed", String(overTime));
     alwaysButton.setAttribute("aria-pressed", String(alwaysShown));
     const ipu = Number(ipuSelect.value);
-    const live = facts.variables.listed.filter(
+    const live = largestVariables().filter(
       (/** @type {any} */ variable) =>
         variable.ipu === ipu &&
         (variable.always_live
@@ -193,7 +193,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
       make(
         "p",
         { class: "note" },
-        `${wholeNumber(live.length)} variables live at this step, of the ${wholeNumber(facts.variables.listed.length)} largest of ${wholeNumber(facts.variables.count)}.`,
+        `${wholeNumber(live.length)} variables live at this step, of the ${wholeNumber(largestVariables().length)} largest of ${wholeNumber(facts.variables.count)}.`,
       ),
     );
   }
@@ -224,6 +224,25 @@ function livenessView(/** @type {HTMLElement} */ section) {
       return true;
     },
   };
+}
+
+/** The variables as rows, with the steps in which each is live and its ranges of tiles, once. */
+function largestVariables() {
+  const { listed, live, layouts } = facts.variables;
+  if (Array.isArray(listed)) return listed;
+  /** @param {any} table @param {number} part @param {number} width */
+  const rowsOf = (table, part, width) => {
+    const rows = [];
+    for (let row = table.first[part]; row < table.first[part + 1]; row++)
+      rows.push(table.rows.slice(row * width, (row + 1) * width));
+    return rows;
+  };
+  const tiles = Array.from(layouts.first.slice(1), (_, part) => rowsOf(layouts, part, 3));
+  return (facts.variables.listed = listed.name.map((/** @type {string} */ name, /** @type {number} */ i) => ({
+    ...Object.fromEntries(Object.keys(listed).map((column) => [column, listed[column][i]])),
+    live: rowsOf(live, i, 2),
+    tiles: tiles[listed.layout[i]],
+  })));
 }
 
 function memoryView(/** @type {HTMLElement} */ section) {
@@ -367,7 +386,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
         order,
       ),
     );
-    const variables = facts.variables.listed
+    const variables = largestVariables()
       .filter((/** @type {any} */ variable) => variable.ipu === Number(ipuSelect.value))
       .slice(0, 300);
     if (!chosenVariable)

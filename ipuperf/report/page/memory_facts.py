@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf.report.page.encoding import Columns, Tables, grouped, runs_of, summed, thinned
 from ipuperf.report.palette import CATEGORY_COLOURS
+from ipuperf.trace.columns import lookup
+from ipuperf.trace.folded import ranges
 
 if TYPE_CHECKING:
     from ipuperf.report.live import Series
     from ipuperf.trace import Window
+    from ipuperf.trace.variables import VariableRows
 
 SHOWN_VARIABLES = 2_000
 """The largest number of listed variables, the largest ones."""
 _PIECES = 1_500
 """The largest number of listed ranges of tiles of a variable."""
+_OF_OP = ("module", "line")
+"""What is told of the op of a variable."""
 _POINTS = 4_000
 """The largest number of points of a curve."""
 
@@ -39,8 +44,10 @@ def tile_memory(memory: Columns) -> dict[str, Any]:
     return memory_by_ipu
 
 
-def liveness(tables: Tables, live: Mapping[tuple[int, int], Series], window: Window | None) -> dict[str, Any]:
-    """Liveness by IPU.
+def liveness(
+    tables: Tables, variables: Columns, live: Mapping[tuple[int, int], Series], window: Window | None
+) -> dict[str, Any]:
+    """Liveness by IPU; ``variables`` has a row for each variable.
 
     It has program steps with the names of their programs, always live bytes, not always live bytes in all and by
     category, and the live bytes over time with the program step of each value. ``live`` has the live bytes over time
@@ -51,7 +58,7 @@ def liveness(tables: Tables, live: Mapping[tuple[int, int], Series], window: Win
     for ipu in np.unique(table["ipu"]).tolist():
         rows = np.flatnonzero(table["ipu"] == ipu)
         rows = rows[np.argsort(table["step"][rows], kind="stable")]
-        by_ipu[str(ipu)] = _by_step(tables, ipu, rows)
+        by_ipu[str(ipu)] = _by_step(tables, variables, ipu, rows)
         # The tables of memory are those of one replica, so the times of replica 0 go with them.
         if (0, ipu) in live:
             by_ipu[str(ipu)]["time"] = _over_time(table, np.flatnonzero(table["ipu"] == ipu), live[0, ipu])
@@ -59,11 +66,11 @@ def liveness(tables: Tables, live: Mapping[tuple[int, int], Series], window: Win
     return by_ipu
 
 
-def _by_step(tables: Tables, ipu: int, rows: np.ndarray) -> dict[str, Any]:
+def _by_step(tables: Tables, variables: Columns, ipu: int, rows: np.ndarray) -> dict[str, Any]:
     """The curves over program steps of an IPU, whose rows of table ``liveness`` are in order of step."""
     table = tables["liveness"]
     step = table["step"][rows]
-    parts = _live_by_category(tables["variables"], tables["live_intervals"], ipu, int(step[-1]) + 1)
+    parts = _live_by_category(variables, tables["live_intervals"], ipu, int(step[-1]) + 1)
     steps, always, other, *curves = thinned(
         _POINTS,
         step,
@@ -108,41 +115,45 @@ def _live_by_category(variables: Columns, intervals: Columns, ipu: int, steps: i
     return bytes_by_category
 
 
-def variables_of(tables: Tables) -> dict[str, Any]:
+def variables_of(rows: VariableRows, intervals: Columns, ops: Columns) -> dict[str, Any]:
     """The largest variables in tile memory, with the steps in which they are live and the tiles that hold them."""
-    variables, intervals, ops = tables["variables"], tables["live_intervals"], tables["ops"]
+    variables = rows.columns
     on_tiles = np.flatnonzero(variables["location"] == "tile")
-    # A variable may have several rows on an IPU, one for each range of tiles, and they make one key.
-    key = variables["var_id"][on_tiles].astype(np.int64) << 32 | variables["ipu"][on_tiles]
-    _, order, begins = grouped(key)
-    _, total = summed(key, variables["bytes"][on_tiles])
+    largest = on_tiles[np.argsort(-variables["bytes"][on_tiles], kind="stable")[:SHOWN_VARIABLES]]
     classes, by_class, bounds = grouped(intervals["class_id"])
     place = {number: (bounds[index], bounds[index + 1]) for index, number in enumerate(classes.tolist())}
-    of_op = {name: dict(zip(ops["op_id"].tolist(), ops[name], strict=True)) for name in ("module", "line")}
-    listed = []
-    for number in np.argsort(-total, kind="stable")[:SHOWN_VARIABLES].tolist():
-        rows = on_tiles[order[begins[number] : begins[number + 1]]]
-        variable = {name: values[rows[0]] for name, values in variables.items()}
-        always = bool(variable["always_live"])
-        # A variable that is always live has no intervals.
-        low, high = (0, 0) if always else place.get(int(variable["class_id"]), (0, 0))
-        listed.append(
-            {
-                "name": str(variable["name"]),
-                "ipu": int(variable["ipu"]),
-                "category": str(variable["category"]),
-                "bytes": int(total[number]),
-                "always_live": always,
-                **{name: str(known.get(int(variable["op_id"]), "")) for name, known in of_op.items()},
-                "live": _columns(intervals, ("step_from", "step_to"), by_class[low:high]),
-                "tiles": _columns(variables, ("tile_from", "tile_to", "bytes"), rows[:_PIECES]),
-                "pieces": len(rows),
-            }
+    steps = np.stack([intervals[name] for name in ("step_from", "step_to")], axis=1)[by_class]
+    pieces = np.minimum(rows.runs[largest], _PIECES)
+    tiles = np.stack([rows.tiles[name] for name in ("tile_from", "tile_to", "bytes")], axis=1)
+    # Variables of one layout share their runs, so that each list of tiles is written once.
+    layouts: dict[tuple[int, int], int] = {}
+    of_layout = [
+        layouts.setdefault(key, len(layouts)) for key in zip(rows.first[largest].tolist(), pieces.tolist(), strict=True)
+    ]
+    listed = {
+        **{name: variables[name][largest].tolist() for name in ("name", "category", "always_live")},
+        **{name: variables[name][largest] for name in ("ipu", "bytes")},
+        **{name: lookup(variables["op_id"][largest], ops["op_id"], ops[name], "").tolist() for name in _OF_OP},
+        "pieces": rows.runs[largest],
+        "layout": np.array(of_layout, dtype=np.int64),
+    }
+    # A variable that is always live has no intervals.
+    live = [
+        (0, 0) if always else place.get(number, (0, 0))
+        for number, always in zip(
+            variables["class_id"][largest].tolist(), variables["always_live"][largest].tolist(), strict=True
         )
-    return {"listed": listed, "count": len(total)}
+    ]
+    return {
+        "listed": listed,
+        "live": _ragged(steps, live),
+        "layouts": _ragged(tiles, [(first, first + count) for first, count in layouts]),
+        "count": len(on_tiles),
+    }
 
 
-def _columns(table: Columns, names: tuple[str, ...], rows: np.ndarray) -> list[list[int]]:
-    """The named columns of the rows, one list for each row."""
-    pairs: list[list[int]] = np.stack([table[name][rows] for name in names], axis=1).tolist()
-    return pairs
+def _ragged(rows: np.ndarray, parts: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:
+    """Parts of a table after each other: where each begins (``first``, with the end of the last one), and the rows."""
+    low, high = np.array(parts, dtype=np.int64).reshape(-1, 2).T
+    _, place = ranges(low, high - low)
+    return {"first": np.concatenate([[0], np.cumsum(high - low)]), "rows": rows[place].reshape(-1)}

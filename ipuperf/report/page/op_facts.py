@@ -9,9 +9,12 @@ import numpy as np
 
 from ipuperf.report.page.encoding import Columns, Tables, lists, summed
 from ipuperf.trace.columns import lookup
+from ipuperf.trace.loops import product
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ipuperf.trace.variables import VariableRows
 
 SHOWN_OPS = 5_000
 """The largest number of rows of the table of operations, the costliest ones."""
@@ -52,19 +55,22 @@ def able_flops(ops: Columns, peaks: Mapping[str, int], table: pd.DataFrame) -> l
     ]
 
 
-def op_facts(tables: Tables, operations: pd.DataFrame, peaks: Mapping[str, int]) -> dict[str, Any]:
-    """The costliest rows of ``operations`` (:meth:`Trace.operations_by_ipu`), in columns, with their totals."""
+def op_facts(
+    tables: Tables, variables: VariableRows, operations: pd.DataFrame, peaks: Mapping[str, int]
+) -> dict[str, Any]:
+    """The costliest rows of ``operations`` (:meth:`Trace.operations_by_ipu` of each class), with their totals."""
     shown = operations.head(SHOWN_OPS).copy()
     shown["bound"] = bounds(shown)
-    shown["memory"] = _memory(tables["variables"], tables["ops"], shown)
-    columns = ["op", "type", "phase", "module", "line", "ipu", "kind", "bound", "cycles", "waiting_cycles", "share"]
-    facts = lists(shown[[*columns, "imbalance_cycles", "memory"]])
+    shown["memory"] = _memory(variables.columns, tables["ops"], shown)
+    columns = ["op", "type", "phase", "module", "line", "ipu", "ipus", "kind", "bound", "cycles", "waiting_cycles"]
+    facts = lists(shown[[*columns, "share", "imbalance_cycles", "memory"]])
     facts["share"] = [round(value, 6) for value in facts["share"]]
     for name in ("flops", "bytes"):
         facts[name] = [int(value) for value in shown[name]]
     facts["able"] = able_flops(tables["ops"], peaks, shown)
     plans = _plans(tables["plans"], tables["ops"])
-    return {**facts, "rows": len(operations), "total_cycles": int(operations["cycles"].sum()), "plans": plans}
+    total = sum(product(operations["cycles"].to_numpy(), operations["ipus"].to_numpy()).tolist())
+    return {**facts, "rows": len(operations), "total_cycles": total, "plans": plans}
 
 
 def _memory(variables: Columns, ops: Columns, shown: pd.DataFrame) -> list[int]:
@@ -88,9 +94,9 @@ def _plans(plans: Columns, ops: Columns) -> dict[str, Any]:
     by_op: dict[str, list[list[int]]] = {}
     columns = [plans[name].tolist() for name in ("cycles", "tiles", "temp_bytes", "vertex", "plan")]
     names = lookup(plans["op_id"], ops["op_id"], ops["name"], "").tolist()
-    for name, product, rank, *plan in zip(
+    for name, number_of_product, rank, *plan in zip(
         names, plans["product"].tolist(), plans["rank"].tolist(), *columns, strict=True
     ):
         number = number_of.setdefault(tuple(plan), len(number_of))
-        by_op.setdefault(name, []).append([product, rank, number])
+        by_op.setdefault(name, []).append([number_of_product, rank, number])
     return {"distinct": [list(plan) for plan in number_of], "by_op": by_op}

@@ -138,7 +138,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
         !searchText ||
         [row.op, row.type, row.module, row.line, row.bound].some((text) => text.toLowerCase().includes(searchText)),
     );
-    const sum = shownRows.reduce((/** @type {number} */ a, /** @type {any} */ row) => a + row.cycles, 0);
+    const sum = shownRows.reduce((/** @type {number} */ a, /** @type {any} */ row) => a + row.cycles * row.ipus, 0);
     if (!groupSelect.value)
       table.replaceChildren(
         sortable(
@@ -146,6 +146,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
             ["op", (/** @type {any} */ row) => row.op, "long"],
             ["type", (/** @type {any} */ row) => row.type],
             ["IPU", (/** @type {any} */ row) => row.ipu, "n"],
+            ["alike", (/** @type {any} */ row) => row.ipus, "n"],
             cycles,
             share,
             bound,
@@ -172,8 +173,10 @@ function operationsView(/** @type {HTMLElement} */ section) {
         const group =
           groups.get(name) ||
           Object.assign({ name, count: 0, bounds: {} }, Object.fromEntries(sums.map((column) => [column, 0])));
-        for (const column of sums) group[column] += row[column];
-        group.bounds[row.bound] = (group.bounds[row.bound] || 0) + row.cycles;
+        // A share is that of all IPUs that do the same; memory is that of one replica.
+        for (const column of sums)
+          group[column] += row[column] * (column === "share" || column === "memory" ? 1 : row.ipus);
+        group.bounds[row.bound] = (group.bounds[row.bound] || 0) + row.cycles * row.ipus;
         group.count++;
         groups.set(name, group);
       }
@@ -205,7 +208,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
         ),
       );
     }
-    note.textContent = `${wholeNumber(shownRows.length)} of ${wholeNumber(ops.rows)} rows, ${wholeNumber(sum)} of ${wholeNumber(ops.total_cycles)} cycles in which an op does something; waiting is beside them. Of peak: what the matrix units of all tiles could do of the op's type in its cycles.`;
+    note.textContent = `${wholeNumber(shownRows.length)} of ${wholeNumber(ops.rows)} rows, ${wholeNumber(sum)} of ${wholeNumber(ops.total_cycles)} cycles in which an op does something, on all IPUs; waiting is beside them. Alike: how many IPUs do the same, of which one has rows. Of peak: what the matrix units of all tiles could do of the op's type in its cycles.`;
     note.dataset.cycles = String(sum);
     note.dataset.rows = String(shownRows.length);
   }

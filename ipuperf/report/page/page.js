@@ -17,11 +17,23 @@ const VIEWS = [
   ["Critical path", pathView],
 ];
 
+/** The facts from their bytes: the length of a JSON text, the text, and the columns of numbers that it refers to.
+ * @param {ArrayBuffer} buffer */
+function unpacked(buffer) {
+  const types = { int8: Int8Array, int16: Int16Array, int32: Int32Array, float64: Float64Array };
+  const length = new DataView(buffer).getUint32(0, true);
+  const columns = 8 * Math.ceil((4 + length) / 8);
+  const column = (/** @type {["int8" | "int16" | "int32" | "float64", number, number]} */ [type, begin, count]) =>
+    Array.from(new types[type](buffer, columns + begin, count));
+  const text = new TextDecoder().decode(new Uint8Array(buffer, 4, length));
+  return JSON.parse(text, (_, value) => (value && value.$ ? column(value.$) : value));
+}
+
 async function main() {
   const encoded = /** @type {HTMLElement} */ (document.getElementById("facts")).textContent || "";
   const packed = Uint8Array.from(atob(encoded), (c) => c.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  facts = JSON.parse(await new Response(stream).text());
+  facts = unpacked(await new Response(stream).arrayBuffer());
   const tabs = /** @type {HTMLElement} */ (document.getElementById("tabs"));
   const views = /** @type {HTMLElement} */ (document.getElementById("views"));
   /** @type {Map<number, {at: HTMLElement, shown: Shown}>} */ const sections = new Map();

@@ -1,83 +1,141 @@
 """Facts on the time line: templates of steps with their loops, their executions, and the transfers of links.
 
-They are folded like the trace. The steps of a segment are there once, loops have their trips, and an execution is a
-start and a segment. The page expands only what it shows. So it can show a run of 10^12 steps down to single supersteps.
+They are folded like the trace. The steps of a segment are there once, loops have their trips, IPUs and links that do
+the same share a course, and what a loop repeats is there once. The page expands only what it shows. So it can show a
+run of 10^12 steps, or thousands of IPUs, down to single supersteps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ipuperf.report.page.encoding import Columns, Tables, groups, numbered, runs_of, steps_up, stretches
-from ipuperf.trace import KINDS, PHASES, Window
+from ipuperf.report.marks import repeated_arrows
+from ipuperf.report.page.encoding import Columns, numbered, steps_up
+from ipuperf.trace import PHASES, FoldedHostEvents, FoldedInstances, Window, span
 from ipuperf.trace.columns import code_of, lookup
+from ipuperf.trace.folded import REPEATS, FoldedTable, Repeating
+from ipuperf.trace.loops import build_loops, count_executions
+from ipuperf.trace.traffic import folded_traffic
 
 if TYPE_CHECKING:
-    from ipuperf.report.marks import Arrow
-    from ipuperf.trace.template import Template
+    from ipuperf.trace import Trace
 
 _LINKS = 64
 """The largest number of links with a lane, the busiest ones."""
 
 
-@dataclass(frozen=True)
-class Executions:
-    """What the time line shows.
+class Course(NamedTuple):
+    """What follows in time, each row once for all trips of the loops around it.
 
     Attributes:
-        window: the cycles shown; None: everything.
-        begin: the cycle at which the view begins.
-        tables: the trace's tables by name.
-        template: the steps by segment.
-        step_ops: the name of the op of each step.
-        copies: the copies between IPUs that leave within the window.
+        start: of the first occurrence of each row, in cycles.
+        repeat: the innermost loop around each row (-1: none).
+        loops: the loops, in the columns ``parent``, ``count`` and ``period``.
+        columns: the other columns.
     """
 
-    window: Window | None
-    begin: int
-    tables: Tables
-    template: Template
-    step_ops: np.ndarray
-    copies: Sequence[Arrow]
+    start: np.ndarray
+    repeat: np.ndarray
+    loops: Columns
+    columns: Columns
+
+    @classmethod
+    def of(cls, table: FoldedTable | None, start: np.ndarray, repeat: np.ndarray, columns: Columns) -> Course:
+        """Rows of a table in order of start; None: a table that is not folded."""
+        order = np.argsort(start, kind="stable")
+        loops = {name: table.arrays[name] for name in REPEATS} if isinstance(table, Repeating) else _NO_LOOPS
+        return cls(start[order], repeat[order], loops, {name: values[order] for name, values in columns.items()})
+
+    def begun(self, until: int) -> int:
+        """How many occurrences begin before a time."""
+        if not len(self.start):
+            return 0
+        loops = build_loops({"loop": np.arange(len(self.loops["count"])), **self.loops})
+        no_length = np.zeros(len(self.start), dtype=np.int64)
+        return count_executions(loops, self.start, no_length, self.repeat, (int(self.start[0]), until))
+
+    def chosen(self, rows: np.ndarray) -> Course:
+        """The rows of these places or flags."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return self._replace(start=self.start[rows], repeat=self.repeat[rows], columns=columns)
+
+    def facts(self, **columns: Any) -> dict[str, Any]:
+        """The course for the page, with these columns in place of those of their names."""
+        return {"start": steps_up(self.start), "repeat": self.repeat, "loops": self.loops, **self.columns, **columns}
 
 
-def page_window(tables: Tables, most: int) -> Window | None:
-    """The window from the start in which at most ``most`` executions of segments and transfers begin; None: all."""
-    starts = np.sort(np.concatenate([tables[name]["start"] for name in ("instances", "transfers")]), kind="stable")
+class Executions(NamedTuple):
+    """The executions of segments of IPUs (replica, ipu) that do the same."""
+
+    course: Course
+    ipus: list[tuple[int, int]]
+
+
+_NO_LOOPS: Columns = {name: np.empty(0, dtype=np.int64) for name in REPEATS}
+
+
+def page_window(courses: Iterable[Course], most: int) -> Window | None:
+    """The window from the first start in which at most ``most`` rows begin; None: all begin in it."""
+    courses = [course for course in courses if len(course.start)]
+    begin = min((int(course.start[0]) for course in courses), default=0)
+
+    def begun(until: int) -> int:
+        return sum(course.begun(until) for course in courses)
+
+    low, high = begin, 1 << 62
+    if begun(high) <= most:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if begun(middle) <= most else (low, middle)
     # A window has at least one cycle, also where more than that many begin at once.
-    return (int(starts[0]), int(max(starts[most], starts[0] + 1))) if len(starts) > most else None
+    return begin, max(low, begin + 1)
 
 
-def timeline(executions: Executions) -> dict[str, Any]:
-    """Segments, executions by row, copies between IPUs, and lanes of links, of those that begin in the window."""
-    instances, window = executions.tables["instances"], executions.window
-    rows = np.flatnonzero(executions.template.place(instances["segment"]) >= 0)
-    if window is not None:
-        rows = rows[instances["start"][rows] < window[1]]
-    segments = np.unique(instances["segment"][rows])
-    names, templates = _templates(executions, segments)
+def timeline(trace: Trace, links: Iterable[Mapping[str, Any]], most: int) -> dict[str, Any]:
+    """Segments, executions by row, copies between IPUs, and lanes of links.
+
+    They are those that begin in a window from the start with at most ``most`` executions and transfers. ``links`` are
+    those of a summary.
+    """
+    executions, lanes, copies = _executions(trace), _lanes(trace, links), _copies(trace)
+    carried = {id(course): course for _, course in lanes}
+    window = page_window([*(course for course, _ in executions), *carried.values(), copies], most)
+    begin, end = window or (_begin(trace), 1 << 62)
+    executions = [Executions(course.chosen(course.start < end), ipus) for course, ipus in executions]
+    segments = np.unique(
+        np.concatenate([np.empty(0, np.int64), *(course.columns["segment"] for course, _ in executions)])
+    )
+    names, templates = _templates(trace, segments)
+    copies = copies.chosen(copies.start < end)
     return {
         "window": list(window) if window is not None else None,
-        "begin": executions.begin,
+        "begin": begin,
         "ops": names,
         "segments": templates,
-        "rows": _rows(executions, rows, segments),
-        "flows": _flows(executions.copies),
-        "lanes": _lanes(executions.tables, window),
+        **_rows(trace, executions, segments),
+        "flows": copies.facts(),
+        **_carried(trace, lanes, end),
+        "host": _host(trace, end),
     }
 
 
-def _templates(executions: Executions, segments: np.ndarray) -> tuple[list[str], dict[str, Any]]:
+def _begin(trace: Trace) -> int:
+    """Where the last run begins."""
+    starts = trace.columns("runs")["start"]
+    return int(starts.max()) if len(starts) else span(trace)[0]
+
+
+def _templates(trace: Trace, segments: np.ndarray) -> tuple[list[str], dict[str, Any]]:
     """The names of ops, and the steps of the given segments in columns.
 
     ``first`` says where the steps of each segment begin, ``rel`` is the start relative to the previous step, and
     ``loop`` is a row of ``loops`` (-1: none).
     """
-    steps, ops, template = executions.tables["steps"], executions.tables["ops"], executions.template
+    steps, ops, template = trace.columns("steps"), trace.columns("ops"), trace.template
     segment_index = template.place(segments)
     counts = template.count[segment_index]
     within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -92,22 +150,18 @@ def _templates(executions: Executions, segments: np.ndarray) -> tuple[list[str],
     previous_start = (
         np.where(np.append(True, owner[1:] != owner[:-1]), 0, np.append(0, start[:-1])) if len(step) else start
     )
-    names, name = numbered(executions.step_ops[step])
-    loop, loops = _loops(executions.tables["loops"], steps["loop"][step])
+    names, name = numbered(trace.step_ops[step])
+    loop, loops = _loops(trace.columns("loops"), steps["loop"][step])
     return names, {
-        "first": first_step.tolist(),
-        "rel": (start - previous_start).tolist(),
-        "dur": steps["dur"][step].tolist(),
-        "kind": code_of(steps["kind"][step], KINDS).tolist(),
-        "phase": code_of(lookup(steps["op_id"][step], ops["op_id"], ops["phase"], "other"), PHASES).tolist(),
+        "first": first_step,
+        "rel": start - previous_start,
+        "kind": trace.kind_codes[step],
+        "phase": code_of(lookup(steps["op_id"][step], ops["op_id"], ops["phase"], "other"), PHASES),
         "op": name,
         "mean": np.round(steps["dur_mean"][step], 1).tolist(),
-        "tiles": steps["active_tiles"][step].tolist(),
-        "slowest": steps["argmax_tile"][step].tolist(),
-        "bytes_in": steps["bytes_in"][step].tolist(),
-        "bytes_out": steps["bytes_out"][step].tolist(),
-        "flops": [int(count) for count in steps["flops"][step].tolist()],
-        "lane": steps["lane"][step].tolist(),
+        "tiles": steps["active_tiles"][step],
+        "slowest": steps["argmax_tile"][step],
+        **{name: steps[name][step] for name in ("dur", "bytes_in", "bytes_out", "flops", "lane")},
         "loop": loop,
         "loops": loops,
     }
@@ -132,74 +186,111 @@ def _loops(loops: Columns, step_loops: np.ndarray) -> tuple[list[int], dict[str,
     }
 
 
-def _rows(executions: Executions, rows: np.ndarray, segments: np.ndarray) -> list[dict[str, Any]]:
-    """The executions of each replica, IPU and lane, in order of time."""
-    instances, steps, template = executions.tables["instances"], executions.tables["steps"], executions.template
-    place = np.searchsorted(segments, instances["segment"][rows])
+def _executions(trace: Trace) -> list[Executions]:
+    """The executions of segments that have steps, of IPUs that do the same."""
+    table = trace.folded("instances")
+    if isinstance(table, FoldedInstances):
+        arrays, repeat = table.arrays, table.arrays["repeat"]
+        process, names = arrays["process"], ["segment", "micro_batch", "micro_batch_steps"]
+        members = np.stack([arrays[name] for name in ("of", "replica", "ipu")], axis=1).tolist()
+        order = np.lexsort((arrays["number"], arrays["start"] + arrays["dur"]))
+    else:
+        arrays, names = trace.columns("instances"), ["segment", "micro_batch"]
+        repeat, order = np.full(len(arrays["start"]), -1), np.arange(len(arrays["start"]))
+        # Each IPU is a process of its own: the upper and the lower 32 bits are replica and IPU.
+        process = arrays["replica"].astype(np.int64) << 32 | arrays["ipu"]
+        members = [(key, key >> 32, key & 0xFFFFFFFF) for key in np.unique(process).tolist()]
+    processes: dict[tuple[int, int], set[int]] = {}
+    for number, replica, ipu in members:
+        processes.setdefault((replica, ipu), set()).add(number)
+    alike: dict[frozenset[int], list[tuple[int, int]]] = {}
+    for key, numbers in processes.items():
+        alike.setdefault(frozenset(numbers), []).append(key)
+    order = order[trace.template.place(arrays["segment"][order]) >= 0]
+    result = []
+    for same, ipus in alike.items():
+        rows = order[np.isin(process[order], list(same))]
+        columns = {name: arrays[name][rows] for name in names}
+        result.append(Executions(Course.of(table, arrays["start"][rows], repeat[rows], columns), ipus))
+    return result
+
+
+def _rows(trace: Trace, executions: Iterable[Executions], segments: np.ndarray) -> dict[str, Any]:
+    """The courses of the time line's rows by lane, and the rows: replica, IPU, lane and the number of their course."""
+    steps, template = trace.columns("steps"), trace.template
     lanes_of: list[set[int]] = []
     for segment_index in template.place(segments).tolist():
         first_step = template.first[segment_index]
         selected = template.order[first_step : first_step + template.count[segment_index]]
         lanes_of.append(set(steps["lane"][selected[steps["dur"][selected] > 0]].tolist()))
-    lane_rows = []
-    for lane in sorted(set().union(*lanes_of)):
-        has_lane = np.array([lane in lanes for lanes in lanes_of], dtype=bool)
-        selected = np.flatnonzero(has_lane[place])
-        # Replica and IPU make one key: the upper and the lower 32 bits.
-        key = instances["replica"][rows[selected]].astype(np.int64) << 32 | instances["ipu"][rows[selected]]
-        for packed_key, part in groups(key):
-            chosen = selected[part]
-            chosen = chosen[np.argsort(instances["start"][rows[chosen]], kind="stable")]
-            lane_rows.append(
-                {
-                    "replica": packed_key >> 32,
-                    "ipu": packed_key & 0xFFFFFFFF,
-                    "lane": int(lane),
-                    "start": steps_up(instances["start"][rows[chosen]]),
-                    "segment": place[chosen].tolist(),
-                    "micro_batch": runs_of(instances["micro_batch"][rows[chosen]]),
-                }
-            )
-    return sorted(lane_rows, key=lambda row: (row["replica"], row["ipu"], row["lane"]))
+    courses: list[dict[str, Any]] = []
+    rows = []
+    for course, ipus in executions:
+        place = np.searchsorted(segments, course.columns["segment"])
+        for lane in sorted(set().union(*(lanes_of[number] for number in np.unique(place).tolist()))):
+            on_lane = np.array([lane in lanes for lanes in lanes_of], dtype=bool)[place]
+            rows += [(replica, ipu, lane, len(courses)) for replica, ipu in ipus]
+            courses.append(course.chosen(on_lane).facts(segment=place[on_lane]))
+    columns = np.array(sorted(rows), dtype=np.int64).reshape(-1, 4).T
+    return {"courses": courses, "rows": dict(zip(("replica", "ipu", "lane", "course"), columns, strict=True))}
 
 
-def _flows(copies: Sequence[Arrow]) -> dict[str, list[int]]:
+def _copies(trace: Trace) -> Course:
     """The copies between IPUs in order of start, with duration, source and target."""
-    copies = sorted(copies, key=lambda arrow: (arrow.start, arrow.source, arrow.target))
-    return {
-        "start": steps_up(np.array([arrow.start for arrow in copies], dtype=np.int64)),
-        "dur": [arrow.end - arrow.start for arrow in copies],
-        "source": [arrow.source for arrow in copies],
-        "target": [arrow.target for arrow in copies],
-    }
+    table, copies = trace.folded("transfers"), repeated_arrows(trace)
+    order = np.lexsort((copies["target"], copies["source"], copies["start"]))
+    start, repeat, *others = (copies[name][order] for name in ("start", "repeat", "dur", "source", "target"))
+    return Course.of(table, start, repeat, dict(zip(("dur", "source", "target"), others, strict=True)))
 
 
-def _lanes(tables: Tables, window: Window | None) -> list[dict[str, Any]]:
-    """The stretches without a gap in which each link is in use, for the busiest links.
+def _lanes(trace: Trace, links: Iterable[Mapping[str, Any]]) -> list[tuple[int, Course]]:
+    """The busiest links, as rows of table ``links``, and what they carry; links that carry the same share a course."""
+    table = trace.folded("transfers")
+    courses: dict[int, Course] = {}
+    for carried in folded_traffic(trace):
+        moving = carried.chosen(carried.dur > 0)
+        columns = {name: getattr(moving, name) for name in ("dur", "bytes", "op_id")}
+        course = Course.of(table, moving.start, moving.repeat, columns)
+        if len(course.start):
+            courses.update(dict.fromkeys(carried.links.tolist(), course))
+    busy = [link["busy_cycles"] for link in links]
+    number = trace.columns("links")["link_id"].tolist()
+    busiest = sorted(
+        (row for row, link in enumerate(number) if link in courses), key=lambda row: (-busy[row], number[row])
+    )
+    return [(row, courses[number[row]]) for row in busiest[:_LINKS]]
 
-    Each stretch has its bytes, its number of transfers, and the op of its first transfer.
-    """
-    links, transfers, ops = tables["links"], tables["transfers"], tables["ops"]
-    chosen = np.flatnonzero(transfers["dur"] > 0)
-    if window is not None:
-        chosen = chosen[transfers["start"][chosen] < window[1]]
-    row_of = {link: row for row, link in enumerate(links["link_id"].tolist())}
-    lanes = []
-    for link, part in groups(transfers["link_id"][chosen]):
-        rows = chosen[part]
-        rows = rows[np.argsort(transfers["start"][rows], kind="stable")]
-        first, start, end = stretches(transfers["start"][rows], transfers["dur"][rows])
-        names, name = numbered(lookup(transfers["op_id"][rows[first]], ops["op_id"], ops["name"], ""))
-        lanes.append(
-            {
-                "name": str(links["name"][row_of[link]]),
-                "kind": str(links["kind"][row_of[link]]),
-                "start": steps_up(start),
-                "dur": (end - start).tolist(),
-                "bytes": [int(count) for count in np.add.reduceat(transfers["bytes"][rows], first).tolist()],
-                "count": np.diff(first, append=len(rows)).tolist(),
-                "ops": names,
-                "op": name,
-            }
-        )
-    return sorted(lanes, key=lambda lane: -sum(lane["dur"]))[:_LINKS]
+
+def _carried(trace: Trace, lanes: Iterable[tuple[int, Course]], end: int) -> dict[str, Any]:
+    """The lanes of links: name, kind, and the number of the transfers that each one carries."""
+    links, ops = trace.columns("links"), trace.columns("ops")
+    numbers: dict[int, int] = {}
+    transfers: list[dict[str, Any]] = []
+    shown = []
+    for row, course in lanes:
+        if id(course) not in numbers:
+            numbers[id(course)] = len(transfers)
+            begun = course.chosen(course.start < end)
+            names, name = numbered(lookup(begun.columns["op_id"], ops["op_id"], ops["name"], ""))
+            transfers.append(begun.facts(ops=names, op=name))
+        shown.append({"name": str(links["name"][row]), "kind": str(links["kind"][row]), "course": numbers[id(course)]})
+    return {"transfers": transfers, "lanes": shown}
+
+
+def _host(trace: Trace, end: int) -> dict[str, Any]:
+    """The events of the host in order of start, with duration, channel and label."""
+    table = trace.folded("host_events")
+    if isinstance(table, FoldedHostEvents):
+        arrays, words = table.arrays, table.words["labels"]
+        label = np.array(words, dtype=object)[arrays["line"]]
+        channel = np.full(len(label), "host", dtype=object)
+        repeat = arrays["repeat"]
+    else:
+        arrays = trace.columns("host_events")
+        label, channel = arrays["label"], arrays["channel"]
+        repeat = np.full(len(label), -1)
+    columns = {"dur": arrays["dur"], "label": label, "channel": channel}
+    course = Course.of(table, arrays["start"], repeat, columns)
+    course = course.chosen(course.start < end)
+    labels, number = numbered(course.columns["label"])
+    return course.facts(labels=labels, label=number, channel=course.columns["channel"].tolist())

@@ -111,6 +111,16 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         },
         "--output": OUTPUTS,
     },
+    "export": {
+        "run": {
+            "gone.ipt --format chakra": "'gone.ipt' does not exist",
+            "'' --format chakra": "an empty text is no path",
+            "empty --format chakra": "empty: no trace.ipt in this folder",
+            "ok.py --format chakra": "cannot read trace ok.py",
+        },
+        "--format": {"''": "is not one of 'chakra', 'perfetto'", "chakr": "(did you mean chakra?)"},
+        "--out": {"''": "an empty text is no path"},
+    },
     "compare": {
         "runs": {
             "gone.ipt ok.py": "'gone.ipt' does not exist",

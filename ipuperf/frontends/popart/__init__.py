@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ipuperf.ir import ApplicationRuntimeError as poplar_application_runtime_error
 from ipuperf.ir import IrError as popart_exception
-from ipuperf.near_names import did_you_mean as _did_you_mean
 from ipuperf.version import __version__ as _version
 
 from .devices import DeviceInfo, DeviceManager
@@ -52,7 +51,6 @@ def __getattr__(name: str) -> object:
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(
-        f"popart.{name} is not here{_did_you_mean(name, __all__)}: ipuperf stands in for PopXL and PopTorch, not for "
-        "PopART's own interface "
+        f"popart.{name} is not here: ipuperf stands in for PopXL and PopTorch, not for PopART's own interface "
         f"(builder, sessions for ONNX models, patterns, native module); supported: {', '.join(__all__)}"
     )

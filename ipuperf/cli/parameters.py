@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from ipuperf.near_names import did_you_mean
-
-if TYPE_CHECKING:
-    _Text = click.ParamType[str]
-    _Choice = click.Choice[str]
-else:
-    # They are generic since click 8.4 and 8.2 only.
-    _Text, _Choice = click.ParamType, click.Choice
 
 
 class FilePath(click.Path):
@@ -50,7 +43,7 @@ class OutputFile(FilePath):
         return path
 
 
-class Choice(_Choice):
+class Choice(click.Choice[str]):
     """One of a few names; an error has those that are near."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
@@ -58,7 +51,7 @@ class Choice(_Choice):
         return f"{super().get_invalid_choice_message(value, ctx)[:-1]}{did_you_mean(value, self.choices)}."
 
 
-class Name(_Text):
+class Name(click.ParamType[str]):
     """A name that a command looks up itself. A shell offers the names, and files where no name begins as the word does.
 
     Args:

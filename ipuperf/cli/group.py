@@ -54,7 +54,8 @@ class _Program(click.Group):
         """Run the command line and end the process, as click does; without ``standalone_mode`` errors are raised."""
         # A caller that embeds the group handles errors itself.
         if not standalone_mode:
-            return super().main(args, prog_name, complete_var, False, **extra)
+            with spoken():
+                return super().main(args, prog_name, complete_var, False, **extra)
         with spoken():
             try:
                 result = super().main(args, prog_name, complete_var, False, **extra)

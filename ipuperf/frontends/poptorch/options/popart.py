@@ -187,7 +187,7 @@ class _PopartOptions(Freezable):
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
 
 
-_COLLECTIVES = ", ".join(key for key in POPART_EFFECTS if key.startswith(COLLECTIVES))
+_COLLECTIVES = [key for key in POPART_EFFECTS if key.startswith(COLLECTIVES)]
 
 
 def _check_value(key: str, value: Any) -> None:

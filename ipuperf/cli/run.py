@@ -84,10 +84,10 @@ class _RunCommand(click.Command):
 )
 @click.option(
     "--clock",
-    type=Choice(["simulated", "wall"]),
+    type=Choice(["simulated", "everywhere", "wall"]),
     default="simulated",
     show_default=True,
-    help="What time.time() and time.perf_counter() show inside the script.",
+    help="What time.time() shows inside the script; everywhere: in progress bars, Keras and TensorBoard too.",
 )
 @click.option(
     "--report", metavar="DIR", type=FilePath(file_okay=False), help="Write a report of each session below DIR."

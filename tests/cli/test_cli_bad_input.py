@@ -94,7 +94,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     },
     "run ok.py": {
         "--machine": MACHINES,
-        "--clock": dict.fromkeys(["''", "real"], "is not one of 'simulated', 'wall'"),
+        "--clock": dict.fromkeys(["''", "real"], "is not one of 'simulated', 'everywhere', 'wall'"),
         "--report": {
             "''": "an empty text is no path",
             "ok.py": "'ok.py' is a file",

@@ -30,6 +30,7 @@ BEFORE = {
     "docs/how-to/sweep.md": "",
     "docs/how-to/read-a-report.md": REPORT,
     "docs/how-to/find-what-to-change.md": REPORT,
+    "docs/how-to/export.md": REPORT,
     "README.md": "",
 }
 """Pages whose commands run ``train.py`` of the first tutorial, and what happens before their first block."""
@@ -62,7 +63,6 @@ NOT_RUN = {
     ("docs/how-to/simulated-time.md", "import time"): _PARTS,
     ("docs/how-to/tune.md", "ipuperf tune bert"): "BERT-base and a published case: " + _LONG,
     ("docs/how-to/set-up-the-command-line.md", "eval"): "changes the reader's shell",
-    ("docs/how-to/export.md", "ipuperf export"): "the command is tested with the format it writes",
     ("docs/applications/index.md", "import argparse"): "needs simple-parsing; stands for a package of the vendor's",
     ("docs/applications/optimum.md", ""): _VENDORS,
     ("docs/applications/poptorch.md", ""): _VENDORS,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipuperf import ir, ops
-from ipuperf.ir import CONTEXT, FLOAT16, FLOAT32, INT32, Stream, TensorSpec, Variable
+from ipuperf.ir import BOOL, CONTEXT, FLOAT16, FLOAT32, INT32, Stream, TensorSpec, Variable
 from ipuperf.lowering import (
     Collective,
     DoesNotFitError,
@@ -84,6 +84,13 @@ def test_operand_that_lies_elsewhere_is_exchanged():
     assert kinds(lowered) == ["compute", "Sync", "exchange", "compute"]
     exchange = next(s for s in lowered.walk() if isinstance(s, Phase) and s.kind == "exchange")
     assert exchange.bytes_in == exchange.bytes_out == 4096 * 4
+
+
+@pytest.mark.parametrize(("elements", "copied"), [(0, []), (1, ["Sync", "exchange", "compute"])])
+def test_nothing_is_copied_of_an_empty_tensor(elements, copied):
+    program = ir.Ir()
+    program.main_graph.create(ops.Identity, [variable(program, "a", (elements,), BOOL)], ["b"])
+    assert kinds(lower(program, GC200)) == copied
 
 
 def test_filling_with_zeros_reads_nothing():

@@ -104,6 +104,18 @@ def test_filling_with_zeros_reads_nothing():
     assert 512 * 512 * 2 <= moved < 1.05 * 512 * 512 * 2
 
 
+@pytest.mark.parametrize(("columns", "proportion", "passes"), [(4096, 0.6, 1), (4096, 0.003, 4), (8192, 0.003, 16)])
+def test_the_passes_of_a_product_are_a_loop_whose_code_is_there_once(columns, proportion, passes):
+    program = ir.Ir()
+    a, b = variable(program, "a", (16, 256), FLOAT16), variable(program, "b", (256, columns), FLOAT16)
+    program.main_graph.create(ops.MatMul, [a, b], ["c"], available_memory_proportion=proportion)
+    lowered = lower(program, GC200)
+    names = [s.name for s in lowered.walk() if isinstance(s, Phase) and s.kind == "compute"]
+    assert max(names.count(name) for name in names) == passes
+    state = lowered.memory.categories[0]["vertexInstanceState"]
+    assert state.max == len(set(names)) * GC200.chip.code.vertex_state_bytes
+
+
 def test_a_tile_reads_the_statistics_of_its_rows_only():
     """1,536 rows of 1,024 halves lie on 1,468 tiles, two or three rows on each: the gradient of a layer norm brings the
     scale to all of them, and three of each of the two statistics of a row."""

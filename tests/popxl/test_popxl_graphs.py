@@ -407,9 +407,12 @@ def test_shapes_without_elements_are_shapes() -> None:
             popxl.h2d_stream((0, 3), popxl.float32),
             popxl.d2h_stream((0, 3), popxl.float32),
         ]
-        graph = ir.create_graph(lambda: popxl.graph_input((0, 3), popxl.float32, "x"))
-    assert {tuple(each.shape) for each in (*made, *graph.inputs)} == {(0, 3)}
-    assert popxl.TensorSpec((2,), popxl.float32, (0, 4)).meta_shape == (0, 4)
+        graph = ir.create_graph(lambda: popxl.graph_input((0, 3), popxl.float32, "x", meta_shape=(0, 4)))
+        buffer = popxl.remote_buffer((0, 3), popxl.float32, 1)
+    assert {*(tuple(each.shape) for each in (*made, *graph.inputs)), buffer.tensor_shape} == {(0, 3)}
+    buffer.meta_shape = (0, 4)
+    metas = popxl.TensorSpec((2,), popxl.float32, (0, 4)), graph.inputs[0], buffer
+    assert {tuple(each.meta_shape) for each in metas} == {(0, 4)}
 
 
 def test_inputs_of_the_main_graph_are_refused_by_the_session() -> None:

@@ -22,7 +22,8 @@ import click
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "report"))
-from chromium import Browser, Page
+from chromium import Browser
+from frames import Frames
 from page_programs import PROGRAMS, trace_of
 
 from ipuperf.report import report_page
@@ -41,28 +42,6 @@ _DEPTHS = (0, 6, 14)
 _STRETCHES = 4
 """Stretches of half a second at each depth; the best counts, as other work on the machine takes its share."""
 
-_DRIVE = """(async ({pan, depth}) => {
-  const canvas = document.getElementById("timeline-canvas"), box = canvas.getBoundingClientRect();
-  const frame = () => new Promise(requestAnimationFrame), said = document.getElementById("timeline-window").dataset;
-  const key = (k) => document.dispatchEvent(new KeyboardEvent("keydown", {key: k}));
-  const turned = {clientX: box.left + 700, cancelable: true}, held = {clientY: box.top + 40, pointerId: 1};
-  const wheel = (by) => canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: by, ...turned}));
-  const drag = (type, x) => canvas.dispatchEvent(new PointerEvent(type, {clientX: x, ...held}));
-  key("0");
-  for (let n = 0; n < depth; n++) key("w");
-  for (let n = 0; n < 3; n++) await frame();
-  const before = Number(said.frames), begin = performance.now(); let n = 0;
-  if (pan) drag("pointerdown", box.left + 700);
-  for (; performance.now() - begin < 500; n++) {
-    if (pan) drag("pointermove", box.left + 700 + 90 * Math.sin(n / 6));
-    else wheel(n % 40 < 20 ? -1 : 1);
-    await frame();
-  }
-  const seconds = (performance.now() - begin) / 1000;
-  if (pan) drag("pointerup", box.left + 700);
-  return Math.min(n, Number(said.frames) - before) / seconds;
-})"""
-
 
 def measured(browser: Browser, name: str, file: Path) -> dict[str, Any]:
     """The figures of one page."""
@@ -73,13 +52,12 @@ def measured(browser: Browser, name: str, file: Path) -> dict[str, Any]:
         ".startTime]"
     )
     found = {"name": name, "bytes": file.stat().st_size, "first_paint_s": paint / 1e3, "ready_s": ready / 1e3}
-    devtools = page.window.context.new_cdp_session(page.window)
-    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    frames = Frames(page)
     spent = 0.0
     for way in ("zoom", "pan"):
         worst = float("inf")
         for depth in _DEPTHS:
-            driven = [_driven(page, devtools, pan=way == "pan", depth=depth) for _ in range(_STRETCHES)]
+            driven = [frames.driven(pan=way == "pan", depth=depth) for _ in range(_STRETCHES)]
             worst = min(worst, max(rate for rate, _ in driven))
             spent = max(spent, min(cycles for _, cycles in driven))
         found[f"{way}_fps"] = worst
@@ -87,20 +65,6 @@ def measured(browser: Browser, name: str, file: Path) -> dict[str, Any]:
     found["console"], found["requests"] = page.problems, page.requests
     page.close()
     return found
-
-
-def _driven(page: Page, devtools: Any, *, pan: bool, depth: int) -> tuple[float, float]:
-    """Frames a second, and milliseconds that the page's thread computes for one."""
-    frames = "Number(document.getElementById('timeline-window').dataset.frames)"
-    before, drawn = _thread_seconds(devtools), page.run(frames)
-    rate: float = page.run(f"{_DRIVE}({json.dumps({'pan': pan, 'depth': depth})})")
-    return rate, 1e3 * (_thread_seconds(devtools) - before) / max(page.run(frames) - drawn, 1)
-
-
-def _thread_seconds(devtools: Any) -> float:
-    """What the page's main thread has computed so far, whatever else the machine did."""
-    metrics = {each["name"]: float(each["value"]) for each in devtools.send("Performance.getMetrics")["metrics"]}
-    return metrics["TaskDuration"]
 
 
 def missed(row: dict[str, Any]) -> list[str]:

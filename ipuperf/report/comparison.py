@@ -87,6 +87,14 @@ class ComparedRun:
         fullest = self.memory["max_tile"]
         return None if fullest is None else int(fullest["bytes"])
 
+    @property
+    def fullest_ipu(self) -> tuple[int, np.ndarray]:
+        """The IPU with the fullest tile, and the bytes of each of its tiles; not if :attr:`peak` is None."""
+        ipu, table = int(self.memory["max_tile"]["ipu"]), self.trace.columns("tile_memory")
+        rows = np.flatnonzero(table["ipu"] == ipu)
+        tiles = np.bincount(table["tile"][rows], weights=table["bytes"][rows])
+        return ipu, tiles.astype(np.int64)
+
     def on_fullest_tile(self) -> dict[str, int]:
         """Bytes by category on the fullest tile."""
         fullest, table = self.memory["max_tile"], self.trace.columns("tile_memory")
@@ -154,6 +162,16 @@ class Comparison:
         none = [run.name for run in self.runs if run.peak is None]
         silent = (f"{', '.join(none)}: memory is not recorded and counts as 0",) if none else ()
         return (*self.machines_differ, *self.models_differ, *silent)
+
+    @cached_property
+    def time_unit(self) -> str:
+        """``cycles`` where all clocks are the same, or else ``ns``."""
+        clocks = {run.trace.meta["clock_hz"] for run in self.runs}
+        return "cycles" if len(clocks) == 1 else "ns"
+
+    def time(self, run: ComparedRun, cycles: int) -> int:
+        """Cycles of a run in :attr:`time_unit`."""
+        return cycles if self.time_unit == "cycles" else round(cycles * 1e9 / run.trace.meta["clock_hz"])
 
     @cached_property
     def growth(self) -> dict[str, float]:

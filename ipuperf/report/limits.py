@@ -25,8 +25,8 @@ def limits(trace: Trace, summary: dict[str, Any], costs: pd.DataFrame) -> list[d
 
     FLOP count against the peak of the matrix units of all IPUs, each op at the peak of its type. A kind of link counts
     as its busiest link, by bytes over what it could carry. Each limit has name, label and share (0 to 1); limits that
-    the trace does not know are left out. Simplification: of the exchange the share of the time is told, because a trace
-    has no limit of its bytes.
+    the trace does not know are left out. Simplification: of the exchange the share of the time is told, because its
+    bytes have two limits, and which one counts depends on the pairs of tiles that receive the same.
 
     Args:
         summary: of the trace (:meth:`Trace.summary`).

@@ -246,6 +246,8 @@ class Executable:
         """
         if not self.settings.numbers:
             raise SystemExit(0)
+        if self.settings.before_values is not None:
+            self.settings.before_values(self)
         from ipuperf.lowering import check_capacity
         from ipuperf.numerics import Evaluator
 
@@ -365,8 +367,6 @@ class Executable:
 
         The active clock advances, by more in the first run after the program was loaded.
         """
-        if self.settings.before_run is not None:
-            self.settings.before_run(self)
         if not self.runs:
             keep_finished(self.settings)
         # On the wall clock nothing else would lower the program.

@@ -1,4 +1,4 @@
-"""Run a program until one of its sessions is about to run for the first time.
+"""Run a program until it needs the first value of one of its sessions, such as its weights on the device.
 
 Nothing of that session is computed. Sessions before it run as usual. The program's output is not shown.
 """
@@ -18,11 +18,11 @@ from .settings import RunSettings, use_settings
 
 
 class NotReachedError(ValueError):
-    """The program ends before the session runs; the message says how."""
+    """The program ends before it makes the session; the message says how."""
 
 
 class _Reached(BaseException):
-    """The session is about to run, so the rest of the program is not needed.
+    """The session is complete, so the rest of the program is not needed.
 
     This is no ``Exception``: programs catch those.
     """
@@ -35,7 +35,7 @@ def executable_of(
 
     Args:
         script, arguments, clock: as for :func:`.script.run_script`; front ends start as in a new process.
-        settings: settings of the run; ``before_run`` is overwritten.
+        settings: settings of the run; ``before_values`` is overwritten.
         session: its number, in order of creation. The program may also end without running the session.
 
     Raises:
@@ -46,11 +46,11 @@ def executable_of(
     def stop(executable: Executable) -> None:
         executables = settings.executables
         if len(executables) > session and executables[session] is executable:
-            # The exception unwinds the user's program from within its first run.
+            # The exception unwinds the user's program from where it loads or runs the session.
             raise _Reached
 
-    # ``before_run`` is called before anything of a run is computed.
-    settings.before_run = stop
+    # Compiling the kernels of a session takes as long as lowering it, so the program ends before that.
+    settings.before_values = stop
     with ExitStack() as surroundings:
         surroundings.enter_context(RUN.afresh())
         surroundings.enter_context(use_settings(settings))

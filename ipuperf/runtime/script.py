@@ -25,6 +25,7 @@ import importlib.machinery
 import linecache
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -65,6 +66,18 @@ class ScriptResult:
         return self.module.__dict__
 
 
+CLOCKS = ("simulated", "everywhere", "wall")
+"""What a program sees when it asks for the time: a new simulated clock that starts now; such a clock that also
+:data:`LIBRARIES` see; the real time."""
+LIBRARIES = (
+    "tqdm.std",
+    "tf_keras.src.utils.generic_utils",
+    "tf_keras.src.callbacks",
+    "torch.utils.tensorboard.writer",
+)
+"""The modules behind progress bars, Keras' callbacks and TensorBoard's writers, which show times and rates."""
+
+
 def run_script(
     path: str | Path,
     args: Sequence[str] = (),
@@ -76,7 +89,7 @@ def run_script(
 ) -> ScriptResult:
     """Run the ``.py`` or ``.ipynb`` file at ``path`` as ``__main__`` with the command-line arguments ``args``.
 
-    ``clock`` is ``"simulated"`` (a new clock that starts now), ``"wall"``, or a :class:`SimulatedClock` to run on.
+    ``clock`` is one of :data:`CLOCKS`, or a :class:`SimulatedClock` to run on.
     ``names`` and ``force_install`` are passed to :func:`ipuperf.runtime.install.install`. With ``debug`` tracebacks
     show frames of ipuperf and of libraries that it calls (:mod:`.tracebacks`).
 
@@ -84,10 +97,10 @@ def run_script(
     code. ``KeyboardInterrupt`` is passed on. Raises :class:`ScriptError` if the program cannot be started and
     :class:`~ipuperf.runtime.install.InstallError` if upstream's own packages are in the way.
     """
-    if isinstance(clock, str) and clock not in ("simulated", "wall"):
-        raise ValueError(f"clock={clock!r}: expected 'simulated', 'wall' or a SimulatedClock")
+    if isinstance(clock, str) and clock not in CLOCKS:
+        raise ValueError(f"clock={clock!r}: expected {', '.join(map(repr, CLOCKS))} or a SimulatedClock")
     sources = _read_program(Path(path))
-    simulated = clock if isinstance(clock, SimulatedClock) else SimulatedClock() if clock == "simulated" else None
+    simulated = clock if isinstance(clock, SimulatedClock) else None if clock == "wall" else SimulatedClock()
     main = _main_module(Path(path))
     # Python's sys.path[0] is the folder of the real file, with links resolved.
     folder = os.path.dirname(os.path.realpath(path))
@@ -97,7 +110,8 @@ def run_script(
         surroundings.enter_context(_user_modules_forgotten(folder))
         if simulated is not None:
             surroundings.enter_context(activate(simulated))
-            surroundings.enter_context(_time_replaced(simulated.time_module(), main, folder))
+            readers = LIBRARIES if clock == "everywhere" else ()
+            surroundings.enter_context(_time_replaced(simulated.time_module(), main, folder, readers))
         exit_code, error = _execute(sources, main, debug)
     return ScriptResult(main, exit_code, simulated, error)
 
@@ -273,8 +287,9 @@ def _user_modules_forgotten(folder: str) -> Iterator[None]:
 
 
 @contextmanager
-def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str) -> Iterator[None]:
-    """Within the block, ``import time`` gives ``proxy`` to the program's modules and the real module to all others."""
+def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str, readers: Sequence[str]) -> Iterator[None]:
+    """Within the block, ``import time`` gives ``proxy`` to the program's modules and to those of these names
+    (``readers``), and the real module to all others."""
     # ``import time`` in any module ends in ``builtins.__import__`` with the module's globals: these tell who asks.
     original: Callable[..., Any] = builtins.__import__
 
@@ -289,15 +304,25 @@ def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str) -> Iterator
         # A relative import means a module of a package, whatever its name.
         if name == "time" and level == 0 and globals is not None:
             file = globals.get("__file__")
-            if globals is main.__dict__ or (isinstance(file, str) and _is_users(file, folder)):
+            users = globals is main.__dict__ or (isinstance(file, str) and _is_users(file, folder))
+            if users or globals.get("__name__") in readers:
                 return proxy
         return original(name, globals, locals, fromlist, level)
 
     builtins.__import__ = import_for_program
+    _give_time(proxy, readers)
     try:
         yield
     finally:
         builtins.__import__ = original
+        _give_time(time, readers)
+
+
+def _give_time(clock: ModuleType, readers: Sequence[str]) -> None:
+    """Let the modules ``readers`` that are loaded ask this module for the time."""
+    for module in (sys.modules[name] for name in readers if name in sys.modules):
+        # Some import the module `time`, others the function of that name.
+        vars(module)["time"] = clock.time if callable(vars(module).get("time")) else clock
 
 
 @functools.lru_cache(maxsize=4096)

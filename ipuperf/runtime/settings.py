@@ -38,8 +38,8 @@ class RunSettings:
     a program that does not fit into In-Processor-Memory is an error. executables: every executable made under these
     settings, in order of creation. origin: how the program was started, for the folders of reports; None: unknown.
     journal: keeps finished sessions on disk while the program runs; None: nothing does. numbers: whether values are
-    computed; if not, a program ends where it needs the first of them. before_run: called with each executable before
-    each of its runs; an exception it raises ends the program.
+    computed; if not, a program ends where it needs the first of them. before_values: called with each executable before
+    the first of its values is needed; an exception it raises ends the program.
     """
 
     machine: str | Machine = AUTO
@@ -49,7 +49,7 @@ class RunSettings:
     origin: Origin | None = None
     journal: Journal | None = None
     numbers: bool = True
-    before_run: Callable[[Executable], None] | None = None
+    before_values: Callable[[Executable], None] | None = None
 
 
 def current_settings() -> RunSettings:

@@ -402,6 +402,7 @@ def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_dept
             name: machine.chip.peak_flops_per_cycle(ALL_DTYPES[name].size)
             for name in sorted({op.dtype for op in program.ops if op.dtype})
         },
+        "peak_exchange_bytes_per_cycle": machine.chip.tiles * machine.chip.exchange_bytes_per_cycle,
         "num_ipus": -(-placed // program.replicas) * program.replicas,
         "replicas": program.replicas,
         "fidelity": fidelity,

@@ -19,6 +19,8 @@ META_KEYS: dict[str, str] = {
     "tiles_per_ipu": "tiles of one IPU (required)",
     "bytes_per_tile": "In-Processor-Memory of one tile in bytes (required)",
     "peak_flops_per_cycle": "floating-point operations of an IPU per cycle at most, by type; none unless given",
+    "peak_exchange_bytes_per_cycle": "bytes that all tiles of an IPU receive per cycle in an exchange, each on a "
+    "bus of its own; 0 (not known) unless given",
     "num_ipus": "IPUs of the whole system, all replicas together (required)",
     "replicas": "number of replicas, 1 unless given",
     "prefetch_depth": "batches that the host fetches ahead",
@@ -35,6 +37,7 @@ _COUNTS = {
     "bytes_per_tile": (1, 2**40),
     "num_ipus": (1, 2**16),
     "replicas": (1, 2**16),
+    "peak_exchange_bytes_per_cycle": (0, 2**40),
     "prefetch_depth": (0, 2**31),
 }
 """Whole numbers, and the least and the most that each may be: readers make rows for tiles and IPUs."""
@@ -71,6 +74,7 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
         "warnings": [],
         "assumptions": [],
         "peak_flops_per_cycle": {},
+        "peak_exchange_bytes_per_cycle": 0,
         "oom": oom,
     }
     result.update({str(key): plain(value, str(key)) for key, value in meta.items()})

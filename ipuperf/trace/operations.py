@@ -72,8 +72,8 @@ def operations_by_ipu(
 
     Columns: those of :func:`op_facts`; ipu; kind, the kind of step with the most cycles; cycles, waiting_cycles, share
     and flops as in :func:`operations`; imbalance_cycles, the part of its compute in which the average tile waits for
-    the slowest; bytes that its tiles receive and send; and the cycles of each kind under its name. The cycles of a kind
-    add up to those of :meth:`Trace.totals`.
+    the slowest; bytes that its tiles receive and send; exchange_bytes that they receive in exchanges between tiles of
+    the IPU; and the cycles of each kind under its name. The cycles of a kind add up to those of :meth:`Trace.totals`.
     """
     costs, instances = _followed_costs(trace, rows)
     costs = _on_all(costs, instances) if rows is None and not of_each_class else costs
@@ -84,6 +84,7 @@ def operations_by_ipu(
     _put(frame, costs.cycles, number)
     frame["flops"] = costs.flops
     frame["imbalance_cycles"], frame["bytes"] = np.rint(costs.imbalance).astype(np.int64), costs.bytes
+    frame["exchange_bytes"] = costs.exchanged
     for code, kind in enumerate(KINDS):
         # Means over tiles are floats, so the imbalance is rounded once, after all sums.
         frame[kind] = costs.cycles[:, code]
@@ -151,7 +152,7 @@ class _Costs:
     """A row for each pair of op and IPU with executed steps.
 
     ``cycles`` has a column for each kind. ``imbalance`` is the cycles of compute beyond those of the average tile.
-    ``bytes`` are those received and sent.
+    ``bytes`` are those received and sent, ``exchanged`` those received in exchanges between tiles of the IPU.
     """
 
     op_id: np.ndarray
@@ -160,6 +161,7 @@ class _Costs:
     flops: np.ndarray
     imbalance: np.ndarray
     bytes: np.ndarray
+    exchanged: np.ndarray
 
 
 def _followed_costs(trace: TraceTables, rows: np.ndarray | None = None) -> tuple[_Costs, InstanceRows]:
@@ -177,7 +179,7 @@ def _followed_costs(trace: TraceTables, rows: np.ndarray | None = None) -> tuple
     known = place >= 0
     if not known.any():
         nothing = np.empty(0, dtype=np.int64)
-        return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), nothing, nothing, nothing), instances
+        return _Costs(nothing, nothing, np.empty((0, len(KINDS)), dtype=np.int64), *[nothing] * 4), instances
     # IPU and segment make one key, which sorts faster than two.
     pair, index = np.unique(ipu[known].astype(np.int64) << 32 | place[known], return_inverse=True)
     times = _sums(index, times[known], len(pair))
@@ -198,9 +200,10 @@ def _followed_costs(trace: TraceTables, rows: np.ndarray | None = None) -> tuple
     wide = np.where(computes, np.maximum(steps["dur"][step] - steps["dur_mean"][step], 0.0), 0.0)
     imbalance = np.bincount(row, weights=wide * runs.astype(np.float64), minlength=len(key))
     moved = product(steps["bytes_in"][step] + steps["bytes_out"][step], runs)
-    costs = _Costs(
-        key >> 32, key & 0xFFFFFFFF, cycles, _sums(row, done, len(key)), imbalance, _sums(row, moved, len(key))
-    )
+    exchanges = fold.kind_codes(trace)[step] == KINDS.index("exchange")
+    exchanged = product(np.where(exchanges, steps["bytes_in"][step], 0), runs)
+    sums = (_sums(row, done, len(key)), imbalance, _sums(row, moved, len(key)), _sums(row, exchanged, len(key)))
+    costs = _Costs(key >> 32, key & 0xFFFFFFFF, cycles, *sums)
     return costs, instances
 
 
@@ -225,9 +228,8 @@ def _on_all(costs: _Costs, instances: InstanceRows) -> _Costs:
     row, _, ipu = instances.repeated(replica, costs.ipu)
     order = np.lexsort((ipu, costs.op_id[row]))
     row = row[order]
-    return _Costs(
-        costs.op_id[row], ipu[order], costs.cycles[row], costs.flops[row], costs.imbalance[row], costs.bytes[row]
-    )
+    amounts = (costs.cycles, costs.flops, costs.imbalance, costs.bytes, costs.exchanged)
+    return _Costs(costs.op_id[row], ipu[order], *(amount[row] for amount in amounts))
 
 
 def _calls(trace: TraceTables, op_ids: np.ndarray) -> np.ndarray:

@@ -272,7 +272,7 @@ _SYSTEM_TABLES: tuple[Table, ...] = (
         "Links of the machine, one direction each.",
         Column("link_id", "i4", "id", "identifier, unique"),
         Column("name", "str", "", "hierarchical name"),
-        Column("kind", "str", "", "ipu_link, gw_link, host_pcie, ddr, ..."),
+        Column("kind", "str", "", "ipu_link, gw_link, pcie, ddr, ..."),
         Column("source", "str", "", "name of the sender"),
         Column("destination", "str", "", "name of the receiver"),
         Column("bandwidth_bytes_per_s", "f8", "bytes/s", "peak rate"),

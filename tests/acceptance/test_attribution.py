@@ -78,15 +78,32 @@ def remote_variables() -> Trace:
     return ipuperf.simulate_session(training_session(TrainingOptions(threshold=math.inf)).session)
 
 
-PROGRAMS = {"gpt": gpt, "keras pipeline": keras_pipeline, "remote variables": remote_variables}
+def resnet50() -> Trace:
+    """ResNet-50 in stages on 4 IPUs, in PopTorch."""
+    pytest.importorskip("torch")
+    from ipuperf.models import resnet50
+
+    return resnet50.simulate(resnet50.pretraining())
+
+
+PROGRAMS = {
+    "gpt": gpt,
+    "keras pipeline": keras_pipeline,
+    "remote variables": remote_variables,
+    "resnet50": resnet50,
+}
 INSIDE = {
     "gpt": {"blocks.0", "blocks.0.mlp.2", "blocks.1.qkv", "blocks.1.norm", "head", "tokens"},
     "keras pipeline": {"first", "second", "layer_normalization"},
     "remote variables": {"Classifier.fc1", "Classifier.fc4"},
+    "resnet50": {"blocks.0.reduce", "blocks.12.expand"},
 }
 
 
-@pytest.fixture(scope="module", params=PROGRAMS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.heavy if name == "resnet50" else ()) for name in PROGRAMS],
+)
 def name(request: pytest.FixtureRequest) -> str:
     """A program."""
     return request.param
@@ -112,10 +129,10 @@ def test_every_cycle_and_byte_has_a_module_and_a_line(name: str, trace: Trace) -
 
 
 def test_updates_belong_to_the_modules_of_their_weights(name: str, trace: Trace) -> None:
-    if name != "gpt":
+    if name not in ("gpt", "resnet50"):
         pytest.skip("PopXL's and TensorFlow's optimisers have modules of their own")
     updates = trace.modules().set_index("module")["update"]
-    assert all(updates[module] > 0 for module in ("blocks.0.mlp.2", "blocks.1.qkv", "head", "tokens"))
+    assert all(updates[module] > 0 for module in INSIDE[name] & set(updates.index) - {"blocks.0", "blocks.1.norm"})
 
 
 def test_no_column_of_the_page_is_empty(name: str, trace: Trace) -> None:

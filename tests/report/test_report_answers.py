@@ -64,7 +64,7 @@ LISTS: Mapping[str, tuple[ModuleType, str, Callable[[Trace], Any]]] = {
     "lines of a summary": (text, "_LISTED", report.summary_text),
     "reasons": (why, "_LISTED", report.why_text),
     "rows of a comparison": (comparison_text, "LISTED", lambda t: report.comparison_text(both(t))),
-    "rows of a compared page": (compared, "SHOWN_ROWS", lambda t: compared._table(both(t), "time")),
+    "rows of a compared page": (compared, "SHOWN_ROWS", lambda t: compared._changes(both(t), "time")),
     "points of a compared curve": (
         compared,
         "_POINTS",
@@ -159,7 +159,7 @@ def test_as_much_as_is_allowed_and_one_less(name: str, rich: Trace, golden: Gold
 def test_windows_from_the_start(rich: Trace) -> None:
     """A page's time line has as many beginnings as it may, all where they are no more."""
     begins = [rich.columns(name)["start"] for name in ("instances", "transfers")]
-    courses = [time_facts.Course.of(None, start, np.full(len(start), -1), {}) for start in begins]
+    courses = [time_facts.RepeatedRows.of(None, start, np.full(len(start), -1), {}) for start in begins]
     starts = sorted(np.concatenate(begins).tolist())
     for most in range(len(starts) + 2):
         expected = None if most >= len(starts) else (starts[0], max(starts[most], starts[0] + 1))

@@ -13,7 +13,10 @@ import pytest
 
 from ipuperf.report import (
     compare,
+    compared,
     comparison_page,
+    critical_path,
+    path_cycles,
     pipeline_split,
     pipeline_timeline_figure,
     report_page,
@@ -31,7 +34,7 @@ from ipuperf.report.palette import KIND_COLOURS
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
-browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 
 
 @pytest.fixture(scope="module")
@@ -135,14 +138,14 @@ def test_loops_in_a_run_count_every_trip(synthetic):
 
 
 @pytest.mark.heavy
-@browser
+@needs_browser
 def test_the_browser_shows_the_figures_of_the_tables(page, traces, tmp_path):
     script = """
     const box = (g) => { const all = [...g.querySelectorAll("path")].map((p) => p.getBBox());
       return [Math.min(...all.map((b) => b.x)), Math.max(...all.map((b) => b.x + b.width))]; };
     out.bars = [...document.querySelectorAll("g.timeline")].map((g) => [g.dataset, box(g)]);
-    out.curves = [...document.querySelectorAll("path.curve")].map((p) => p.getBBox().y);
-    out.parts = [...document.querySelectorAll(".bar")].map((b) =>
+    out.curves = [...document.querySelectorAll("#liveness path.curve")].map((p) => p.getBBox().y);
+    out.parts = [...document.querySelectorAll(".bar[data-part]")].map((b) =>
       [b.dataset.run, b.dataset.part, b.dataset.cycles, b.querySelector("i").getBoundingClientRect().width]);
     for (const d of document.querySelectorAll("details")) d.open = true;
     out.rows = Object.fromEntries([...document.querySelectorAll("details")].filter((d) => d.id).map((d) => [d.id,
@@ -179,6 +182,66 @@ def test_the_browser_shows_the_figures_of_the_tables(page, traces, tmp_path):
     assert all("fwd" in row for row in out["left"])
 
 
+VIEWS = ("summary", "timeline", "liveness", "memory", "bsp", "modules", "operations", "links", "critical-path")
+
+
+def test_every_view_of_a_page_is_there_of_all_runs(page, traces):
+    """The pictures and bars of a view have as many parts as there are runs; the tables have a column for each."""
+    names = re.findall(r'<section id="([^"]*)"', page)
+    assert names == [*VIEWS, "machine"]
+    sections = dict(zip(names, page.split("<section ")[1:], strict=True))
+    for name in ("summary", "bsp", "modules", "operations", "links", "critical-path"):
+        heads = re.findall(r"<thead><tr>(.*?)</tr>", sections[name])
+        assert heads, name
+        assert all(re.findall("<th class=n>([^<]*)</th>", head)[:3] == list(traces) for head in heads)
+    for name, mark in (("timeline", "data-run="), ("liveness", 'class="curve"'), ("memory", 'class="curve"')):
+        assert sections[name].count(mark) >= len(traces)
+
+
+def test_figures_of_views_add_up_to_those_of_the_runs(traces):
+    comparison = compare(traces)
+    top = [figure for figure in compared.modules(comparison) if not figure.level]
+    path = {(figure.name, figure.unit): figure.values for figure in compared.path_parts(comparison)}
+    waits = compared.waiting(comparison)
+    links = [figure for figure in compared.links(comparison) if figure.unit == "bytes"]
+    for place, run in enumerate(comparison.runs):
+        assert sum(figure.values[place] for figure in top) == run.operations["cycles"].sum()
+        moved = {link["name"]: link["bytes"] for link in run.trace.summary()["links"] if link["bytes"]}
+        assert {figure.name: figure.values[place] for figure in links if figure.values[place]} == {
+            name: count for name, count in moved.items() if any(figure.name == name for figure in links)
+        }
+        waited = run.time.waits.by_ipu()
+        for figure in waits:
+            ipu, owner = figure.name.removeprefix("IPU ").split(", ")
+            assert figure.values[place] == waited.get(int(ipu), {}).get(owner, 0)
+        own = path_cycles(run.trace, critical_path(run.trace))["cycles"].sum()
+        # Parts of the path that are alike in all runs are no difference.
+        assert sum(values[place] for values in path.values()) <= own == run.time.total
+    assert all(figure.spread > 0 for figure in (*waits, *links))
+    shares = compared.used_limits(comparison)
+    assert all(0 <= share <= 1 for figure in shares for share in figure.values)
+
+
+def test_a_figure_of_one_run_counts_as_zero_in_the_other(synthetic):
+    build = synthetic.Builder()
+    build.add("steps", 0, 0, -1, -1, "compute", 0, 4, 3.0, 1, 0, 0, 0, 0, 0, -1)
+    build.add("instances", 0, 0, 0, 0, -1, 0, 0, 1000, -1)
+    comparison = compare({"all": synthetic.pipeline_trace(memory=False), "none": build.trace()})
+    assert all(figure.values[1] == 0 for figure in compared.links(comparison))
+    assert "Bytes of every tile" not in comparison_page(comparison)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_comparison_is_no_wider_than_the_window(width, page, browser, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(page, encoding="utf-8")
+    shown = browser.open(file)
+    shown.window.set_viewport_size({"width": width, "height": 800})
+    assert shown.run("document.documentElement.scrollWidth") <= width
+    assert (shown.problems, shown.requests) == ([], [])
+    shown.close()
+
+
 def camel(kind: str) -> str:
     """The name of a data attribute in a browser."""
     first, *rest = kind.split("_")
@@ -186,7 +249,7 @@ def camel(kind: str) -> str:
 
 
 @pytest.mark.heavy
-@browser
+@needs_browser
 @pytest.mark.parametrize("which", ["report", "comparison"])
 def test_a_browser_without_javascript_shows_the_figures(which, page, trace, traces, tmp_path):
     """The page in a frame that may not run scripts, as in a browser where they are turned off."""

@@ -5,39 +5,15 @@ The programs are those of ``benchmarks/pages.py``, which measures frames and fir
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from chromium import Browser, Page, find_browser
+from chromium import Page
 
 from ipuperf.report import report_page, step_time
 from ipuperf.report.page import MOST_BYTES
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SLOW = ("pipeline", "overlapped", "bert-large")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if find_browser() is None:
-        pytest.skip("no Chromium is installed, or no Playwright")
-    with Browser() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def programs(installed_front_ends: Any) -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("page_programs", BENCHMARKS / "page_programs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with installed_front_ends():
-        yield module
 
 
 def opened(page: Page) -> list[str]:

@@ -189,7 +189,7 @@ def test_seconds_of_a_copy_are_worked_out_once_for_each_choice(monkeypatch: pyte
 
 def test_settings_decide() -> None:
     told: list[int] = []
-    settings = RunSettings(machine="bow-1", before_run=lambda one: told.append(one.runs))
+    settings = RunSettings(machine="bow-1", before_values=lambda one: told.append(one.runs))
     with use_settings(settings):
         made = Executable(program())
     assert made.settings is settings
@@ -197,7 +197,7 @@ def test_settings_decide() -> None:
     assert made.machine.name == "bow-1"
     made.run()
     made.run()
-    assert told == [0, 1]
+    assert told == [0]
     without = executable(settings=RunSettings(numbers=False))
     with pytest.raises(SystemExit) as ended:
         without.run()

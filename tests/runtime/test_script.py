@@ -306,6 +306,25 @@ class TestClock:
         assert result.globals["time"] is time
         assert result.globals["clock"] is None
 
+    @pytest.mark.parametrize("loaded", [True, False])
+    def test_a_clock_that_libraries_show_too(self, run: Callable[..., Any], loaded: bool) -> None:
+        """A bar of tqdm lasts as long as the simulated clock; afterwards its module has the real clock again."""
+        import tqdm.std
+
+        program = (
+            "import time\nimport tqdm.std\nbar = tqdm.std.tqdm(range(3))\n"
+            "for _ in bar:\n    time.sleep(1000)\nelapsed = bar.format_dict['elapsed']\n"
+        )
+        if not loaded:
+            del sys.modules["tqdm.std"]
+        try:
+            assert run(program, clock="everywhere").globals["elapsed"] == pytest.approx(3000, abs=1e-3)
+            assert sys.modules["tqdm.std"].time() == pytest.approx(time.time(), abs=1000)
+        finally:
+            sys.modules["tqdm.std"] = tqdm.std
+        assert run(program).globals["elapsed"] < 1000
+        assert tqdm.std.time is time.time
+
     def test_main_is_the_users_whatever_it_calls_its_file(self, run: Callable[..., Any]) -> None:
         assert run("__file__ = '/elsewhere/x.py'\nimport time\n").globals["time"] is not time
 

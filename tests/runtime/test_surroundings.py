@@ -309,7 +309,8 @@ PROGRAMS: dict[str, tuple[str, int]] = {
     "runs it": ("SESSION\nsession.run()\nprint('not here')", 0),
     "catches": ("SESSION\ntry:\n    session.run()\nexcept Exception:\n    pass\nx = 1 / 0", 0),
     "makes it and exits": ("SESSION\nraise SystemExit(0)", 0),
-    "makes it and fails": ("SESSION\nraise SystemExit(4)", 0),
+    "makes it and fails": ("MADE\nraise SystemExit(4)", 0),
+    "loads it and fails": ("SESSION\nraise SystemExit(4)", 0),
 }
 SESSION = """
 import popxl
@@ -319,12 +320,13 @@ with ir.main_graph:
     ops.host_store(popxl.d2h_stream((), popxl.float32), popxl.variable(1.0) + 1)
 session = popxl.Session(ir, "ipu_hw").__enter__()
 """
+MADE = SESSION.replace(".__enter__()", "")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_until_a_session(name: str, golden: Golden, tmp_path: Path, capsys: Any) -> None:
     text, session = PROGRAMS[name]
-    (tmp_path / "p.py").write_text(text.replace("SESSION", SESSION))
+    (tmp_path / "p.py").write_text(text.replace("SESSION", SESSION).replace("MADE", MADE))
     settings = RunSettings()
     said = answer(lambda: reaching.executable_of(tmp_path / "p.py", [], settings, session).runs)
     assert capsys.readouterr() == ("", ""), "what the program prints is not shown"

@@ -117,6 +117,16 @@ def test_a_longer_run_is_followed_as_fast(name: str) -> None:
     assert time.waits.by_blamed()["dur"].sum() == (each * members)[blamed].sum()
     why_text(many)
     assert page_facts(many, 1_000)["limits"]
+    assert len(report_page(many)) < 1.3 * len(report_page(few))  # the path has more pieces, up to a limit
+
+
+def test_a_page_has_what_equal_replicas_do_once() -> None:
+    few, many = (simulate(alternating(30, replicas=replicas), s.machine("pod128")) for replicas in (2, 64))
+    facts = facts_of(report_page(many))
+    assert len(facts["timeline"]["rows"]["ipu"]) == 128
+    assert len(facts["timeline"]["courses"]) == 2
+    assert sum(facts["operations"]["ipus"]) == 64 * len(facts["operations"]["op"])
+    assert len(report_page(many)) < 1.3 * len(report_page(few))
 
 
 def test_other_repeats_than_those_of_the_simulation_are_followed_too() -> None:

@@ -226,7 +226,9 @@ def test_what_ops_cost(seed: int) -> None:
             total, waits = sum(busy.values()), sum(cycles.values()) - sum(busy.values())
             expected.append((*facts[op], ipu, most, total, waits, total / whole if whole else 0.0,
                              sum(step.flops for step in steps), round(wide),
-                             sum(step.bytes_in + step.bytes_out for step in steps), *cycles.values()))  # fmt: skip
+                             sum(step.bytes_in + step.bytes_out for step in steps),
+                             sum(step.bytes_in for step in steps if step.kind == "exchange"),
+                             *cycles.values()))  # fmt: skip
         expected.sort(key=lambda row: (-row[8], -row[9], row[0], row[6]))
         table = own.trace.operations_by_ipu(rows)
         assert list(table.itertuples(index=False, name=None)) == expected

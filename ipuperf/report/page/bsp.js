@@ -13,7 +13,11 @@ function bspView(/** @type {HTMLElement} */ section) {
   prepareTimeline();
   const steps = timeline.segments;
   const rows = timeline.rows.filter((/** @type {any} */ row) => row.start.length);
-  const canvas = make("canvas", { id: "bsp-canvas", tabindex: 0 });
+  const canvas = make("canvas", {
+    id: "bsp-canvas",
+    tabindex: 0,
+    "aria-label": "phases of supersteps; the table below has their figures",
+  });
   const description = make("div", { class: "facts", id: "bsp-facts" });
   const table = make("div");
   const legendBox = make("div");
@@ -31,11 +35,7 @@ function bspView(/** @type {HTMLElement} */ section) {
       ),
     ),
   );
-  let begin =
-    shownWindow.from ??
-    rows[0].start[0] +
-      (rows[0].shape[0].bits.find((/** @type {Bit} */ bit) => bit.nodes || steps.kind[bit.j] !== 10)?.begin ??
-        rows[0].shape[0].end);
+  let begin = 0;
   let phaseCount = 40;
   let markedStep = -1;
   const earlierBegins = /** @type {number[]} */ ([]);
@@ -191,13 +191,26 @@ function bspView(/** @type {HTMLElement} */ section) {
           ],
         ],
         phases,
+        { name: "bsp" },
       ),
     );
   }
   // What most tiles wait for says more than the first steps of the program.
-  if (shownWindow.from === null) worst();
+  worst();
+  const worstBegin = begin;
+  begin = shownWindow.from ?? worstBegin;
   return {
     draw,
+    state: () => ({
+      row: ipuSelect.value === "0" ? "" : ipuSelect.value,
+      from: begin === worstBegin ? "" : Math.round(begin),
+      phases: phaseCount === 40 ? "" : phaseCount,
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      ipuSelect.value = rows[Number(values.get("row"))] ? String(Number(values.get("row"))) : "0";
+      phaseCount = Math.min(Math.max(Number(values.get("phases")) || 40, 5), 400);
+      begin = values.has("from") ? Number(values.get("from")) || 0 : worstBegin;
+    },
     key: (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "a") earlier();
       else if (event.key === "d") later();

@@ -1,20 +1,23 @@
 """A comparison of runs as one HTML file.
 
-It shows parts of time side by side, aligned timelines, overlaid liveness, and a table of all figures. Everything is
-static HTML and SVG; a few lines of JavaScript filter the tables and change the theme.
+It has the views of the page of a run, each of all runs on one scale: parts of time side by side, aligned timelines,
+overlaid memory, and tables with the differences. Everything is static HTML and SVG; a few lines of JavaScript filter
+the tables and change the theme.
 """
 
 from __future__ import annotations
 
 import html
-import math
+from collections.abc import Callable, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report import compared
 from ipuperf.report.aligned import aligned
 from ipuperf.report.arguments import checked
+from ipuperf.report.compared import ComparedFigure
 from ipuperf.report.comparison import COMPARED
 from ipuperf.report.comparison_text import label, number
 from ipuperf.report.palette import COMPARE_ALWAYS, COMPARE_NOT_ALWAYS, KIND_COLOURS, KIND_LABELS
@@ -26,7 +29,13 @@ if TYPE_CHECKING:
     from ipuperf.report.comparison import ComparedRun, Comparison
 
 SHOWN_ROWS = 2_000
-"""The largest number of rows of a table, those that differ most. The page says how many there are."""
+"""The largest number of rows of a table, the first ones. The page says how many there are."""
+
+MARKED = 0.1
+"""Figures that change by a larger share are marked."""
+
+_NEAR = 2
+"""The limit of a tile is drawn if it is at most so many times what the fullest tile holds."""
 
 _WIDTH, _HEIGHT, _LEFT = 1200, 300, 70
 _BAR, _PITCH, _BETWEEN = 13, 16, 8
@@ -38,14 +47,29 @@ _POINTS = 2_000
 def comparison_page(comparison: Comparison) -> str:
     """The page as text."""
     title = "Comparison of " + ", ".join(run.name for run in comparison.runs)
-    parts = [_lead(comparison), _cards(comparison), _bars(comparison), _timelines(comparison), _liveness(comparison)]
-    parts += [_table(comparison, group) for group in COMPARED]
+    parts = [_lead(comparison), _cards(comparison), _contents()]
+    parts += [_section(view, blocks(comparison)) for view, blocks in _VIEWS.items()]
     page = (files(__package__ or "") / "comparison.html").read_text(encoding="utf-8")
     values = {"title": html.escape(title), "style": _style(), "body": "\n".join(parts)}
     # `str.format` would trip over the braces of the style sheet.
     for key, value in values.items():
         page = page.replace("{{" + key + "}}", value)
     return page
+
+
+def _contents() -> str:
+    links = "".join(f'<a href="#{_anchor(view)}">{view}</a>' for view in _VIEWS)
+    return f'<nav aria-label="views">{links}</nav>'
+
+
+def _section(view: str, blocks: Sequence[str]) -> str:
+    """A view of the page of a run, of all runs."""
+    content = "\n".join(block for block in blocks if block)
+    return f'<section id="{_anchor(view)}" aria-label="{view}">\n<h2>{view}</h2>\n{content}\n</section>'
+
+
+def _anchor(view: str) -> str:
+    return view.lower().replace(" ", "-")
 
 
 def _style() -> str:
@@ -85,7 +109,21 @@ def _bars(comparison: Comparison) -> str:
         bars = "".join(_bar(run, place, part, most) for place, run in enumerate(runs))
         blocks.append(f'<div class="pair"><span>{words}</span><div>{bars}</div></div>')
     pace = ", ".join(f"IPU {run.time.ipu} of {run.name}" for run in runs)
-    return f"<h2>Where the time goes, on the IPU that sets the pace ({html.escape(pace)})</h2>\n" + "\n".join(blocks)
+    return f"<h3>Where the time goes, on the IPU that sets the pace ({html.escape(pace)})</h3>\n" + "\n".join(blocks)
+
+
+def _limits(comparison: Comparison) -> str:
+    """A bar of each run for each limit of the machine, all on one scale: the limit."""
+    blocks = []
+    for figure in compared.used_limits(comparison):
+        bars = "".join(
+            f'<div class="bar" data-run="{place}" data-share="{share!r}"><div class="track">'
+            f'<i style="left:0;width:{min(100 * share, 100):.3f}%;background:{_colour(place)}"></i></div>'
+            f'<span class="value">{share:.1%}</span></div>'
+            for place, share in enumerate(figure.values)
+        )
+        blocks.append(f'<div class="pair" data-limit="{figure.name}"><span>{figure.name}</span><div>{bars}</div></div>')
+    return "<h3>How much of the machine is used, over the whole trace</h3>\n" + "\n".join(blocks) if blocks else ""
 
 
 def _bar(run: ComparedRun, place: int, part: str, most: float) -> str:
@@ -120,7 +158,7 @@ def _timelines(comparison: Comparison) -> str:
     ]
     remark = f"; IPUs not shown: {', '.join(hidden)}" if hidden else ""
     return (
-        f"<h2>Timelines, aligned at the start of each run{html.escape(remark)}</h2>\n"
+        f"<h3>Aligned at the start of each run{html.escape(remark)}</h3>\n"
         f'<svg viewBox="0 0 {_WIDTH} {y + 18:.0f}" role="img" aria-label="timelines of the runs">{"".join(drawn)}{axis}'
         f'</svg>\n<div class="legend">{"".join(names)}</div>'
     )
@@ -167,13 +205,44 @@ def _liveness(comparison: Comparison) -> str:
         ):
             text = f"{run.name} (IPU {ipu}, {len(not_always):,} steps), {description} {value:,} B"
             names.append(f'<span><i style="background:{colour}"></i>{html.escape(text)}</span>')
-    axis = "".join(
-        f'<text x="4" y="{_y(most * tick / 4, most):.1f}">{most * tick / 4 / 1e6:,.3g} MB</text>' for tick in range(5)
+    return (
+        f"<h3>Live bytes by program step, 0 to {steps:,}</h3>\n"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step">{_heights(most)}'
+        f'{"".join(drawn)}</svg>\n<div class="legend">{"".join(names)}</div>'
+    )
+
+
+def _tiles(comparison: Comparison) -> str:
+    """Bytes of every tile, of each run's IPU with the fullest tile, and the limit where it is near."""
+    curves = [(place, run, run.fullest_ipu) for place, run in enumerate(comparison.runs) if run.peak is not None]
+    if not curves:
+        return ""
+    most = max(int(tiles.max()) for _, _, (_, tiles) in curves) or 1
+    limit = min(int(run.trace.meta["bytes_per_tile"]) for run in comparison.runs)
+    near = limit <= _NEAR * most
+    top, width = max(most, limit) if near else most, max(len(tiles) for _, _, (_, tiles) in curves)
+    drawn = "".join(_path(tiles, top, width, _colour(place), "") for place, _, (_, tiles) in curves)
+    if near:
+        line = f"{_y(limit, top):.1f}"
+        drawn += f'<path class="limit" d="M{_LEFT} {line}H{_LEFT + _SPAN}"/>'
+    names = "".join(
+        f'<span><i style="background:{_colour(place)}"></i>{html.escape(run.name)} (IPU {ipu}), fullest '
+        f"{int(tiles.max()):,} B of {int(run.trace.meta['bytes_per_tile']):,} B</span>"
+        for place, run, (ipu, tiles) in curves
     )
     return (
-        f"<h2>Liveness by program step, 0 to {steps:,}</h2>\n"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step">{axis}'
-        f'{"".join(drawn)}</svg>\n<div class="legend">{"".join(names)}</div>'
+        f"<h3>Bytes of every tile, 0 to {width:,}{', with the limit' if near else ''}</h3>\n"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="bytes of every tile">{_heights(top)}{drawn}'
+        f'</svg>\n<div class="legend">{names}</div>'
+    )
+
+
+def _heights(most: int) -> str:
+    """Five heights of a picture, in units of what is drawn."""
+    unit, name = (1e6, "MB") if most >= 4_000_000 else (1e3, "kB")
+    return "".join(
+        f'<text x="4" y="{_y(most * tick / 4, most):.1f}">{most * tick / 4 / unit:,.3g} {name}</text>'
+        for tick in range(5)
     )
 
 
@@ -204,25 +273,64 @@ def _path(values: np.ndarray, most: int, steps: int, colour: str, dashes: str) -
     return f'<path class="curve" d="{line}" style="stroke:{colour}" stroke-dasharray="{dashes}"/>'
 
 
-def _table(comparison: Comparison, group: str) -> str:
-    rows = comparison.changed(group)
-    if not len(rows):
-        return f"<details><summary>{COMPARED[group]}: no difference</summary></details>"
+def _changes(comparison: Comparison, group: str) -> str:
+    """The figures of a group of the comparison that differ."""
+    rows = comparison.changed(group).to_dict("records")
+    figures = [
+        ComparedFigure(label(group, row["key"]), row["unit"], tuple(row[run.name] for run in comparison.runs))
+        for row in rows
+    ]
+    return _table(comparison, group.replace(" ", "-"), COMPARED[group], figures)
+
+
+def _table(comparison: Comparison, name: str, title: str, figures: Sequence[ComparedFigure]) -> str:
+    """A table of figures with their differences; those that change by more than :data:`MARKED` are marked."""
+    if not figures:
+        return f"<details><summary>{title}: no difference</summary></details>"
     heads = ["", "unit", *(run.name for run in comparison.runs), "last - first", "change"]
     head = "".join(f"<th{'' if n < 2 else ' class=n'}>{html.escape(name)}</th>" for n, name in enumerate(heads))
-    body = "".join(_row(comparison, row) for row in rows.head(SHOWN_ROWS).to_dict("records"))
-    limited = f", the {SHOWN_ROWS:,} with the largest difference" if len(rows) > SHOWN_ROWS else ""
-    opened = " open" if group in ("run", "phase", "machine") else ""
+    body = "".join(_row(figure) for figure in figures[:SHOWN_ROWS])
+    count = sum(1 for figure in figures if figure.spread)
+    limited = f", the first {SHOWN_ROWS:,} are shown" if len(figures) > SHOWN_ROWS else ""
+    opened = " open" if name in _OPENED else ""
     return (
-        f'<details{opened} id="group-{group.replace(" ", "-")}"><summary>{COMPARED[group]}: {len(rows):,} differ'
-        f'{limited}</summary><div class="scroll">'
+        f'<details{opened} id="group-{name}"><summary>{title}: {count:,} differ{limited}</summary><div class="scroll">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
 
 
-def _row(comparison: Comparison, row: dict[Any, Any]) -> str:
-    change = "" if math.isnan(row["ratio"]) else f"{row['ratio'] - 1:+.2%}"
-    numbers = [*(number(row[run.name]) for run in comparison.runs), number(row["diff"]), change]
-    words = [html.escape(label(row["group"], row["key"])), row["unit"]]
-    cells = "".join(f"<td>{text}</td>" for text in words) + "".join(f'<td class="n">{text}</td>' for text in numbers)
-    return f"<tr>{cells}</tr>"
+def _row(figure: ComparedFigure) -> str:
+    first, last = figure.values[0], figure.values[-1]
+    change = f"{last / first - 1:+.2%}" if first and last != first else ""
+    numbers = [*(number(value) for value in figure.values), number(last - first), change]
+    marked = ' class="marked"' if figure.spread > MARKED * max(abs(first), 1) else ""
+    cells = f'<td style="padding-left:{9 + 18 * figure.level}px">{html.escape(figure.name)}</td><td>{figure.unit}</td>'
+    return f"<tr{marked}>{cells}" + "".join(f'<td class="n">{text}</td>' for text in numbers) + "</tr>"
+
+
+_VIEWS: dict[str, Callable[[Comparison], list[str]]] = {
+    "Summary": lambda c: [
+        *(_changes(c, group) for group in ("run", "time")),
+        _bars(c),
+        _limits(c),
+        _table(c, "waiting", "Waiting of each IPU, by owner", compared.waiting(c)),
+    ],
+    "Timeline": lambda c: [_timelines(c), _changes(c, "phase")],
+    "Liveness": lambda c: [_liveness(c)],
+    "Memory": lambda c: [_tiles(c), _changes(c, "memory"), _changes(c, "fullest tile")],
+    "BSP": lambda c: [
+        _table(c, "slowest", "Slowest tile over the average in compute, by op, all IPUs", compared.slowest_tiles(c))
+    ],
+    "Modules": lambda c: [
+        _table(c, "tree", "Modules, each with those inside it, all IPUs", compared.modules(c)),
+        _changes(c, "module"),
+    ],
+    "Operations": lambda c: [_changes(c, "op")],
+    "Links": lambda c: [_table(c, "links", "Links, over the whole trace", compared.links(c))],
+    "Critical path": lambda c: [_table(c, "path", "The critical path by op and kind of step", compared.path_parts(c))],
+    "Machine": lambda c: [_changes(c, "machine")],
+}
+"""The views of the page of a run, and what this page has of them."""
+
+_OPENED = ("run", "phase", "tree", "links", "path", "machine")
+"""The tables that are open at first."""

@@ -3,9 +3,11 @@
 /**
  * What all views use: the facts, numbers as text, colours, elements, canvases and tables. No library, no request.
  *
- * A view is a function that fills an element and may return {draw, key}: draw() after a change of size, colours or
- * theme, key(event) for keys while it is shown (true: it was used).
- * @typedef {{draw?: () => void, key?: (event: KeyboardEvent) => boolean}} Shown
+ * A view is a function that fills an element and may return {draw, key, state, restore}: draw() after a change of size,
+ * colours or theme, key(event) for keys while it is shown (true: it was used), state() what the address says of it, and
+ * restore(values) shows what an address says (what it does not name is as at the beginning).
+ * @typedef {{draw?: () => void, key?: (event: KeyboardEvent) => boolean, state?: () => Record<string, any>,
+ * restore?: (values: URLSearchParams) => void}} Shown
  */
 
 /** @type {any} */ let facts;
@@ -46,13 +48,18 @@ function ticks(from, until, count) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const distance = Math.max(power * ([1, 2, 5].find((factor) => factor * power >= rough) || 10), 1);
   const first = Math.ceil(from / distance);
-  return Array.from({ length: Math.max(Math.floor(until / distance) - first + 1, 0) }, (_, i) => (first + i) * distance);
+  return Array.from(
+    { length: Math.max(Math.floor(until / distance) - first + 1, 0) },
+    (_, i) => (first + i) * distance,
+  );
 }
 /** Whether axes of time show cycles or time of the clock. */
 let inCycles = true;
 const timeUnit = () => (inCycles ? "cycles" : "us");
 const timeText = (/** @type {number} */ cycles) =>
-  inCycles ? wholeNumber(cycles) : ((1e6 * cycles) / facts.meta.clock_hz).toLocaleString("en-US", { maximumFractionDigits: 2 });
+  inCycles
+    ? wholeNumber(cycles)
+    : ((1e6 * cycles) / facts.meta.clock_hz).toLocaleString("en-US", { maximumFractionDigits: 2 });
 function bytes(/** @type {number} */ count) {
   for (const [limit, unit] of /** @type {[number, string][]} */ ([
     [1e12, "TB"],
@@ -75,6 +82,8 @@ function colour(name) {
 const kindColour = (/** @type {number} */ code) => (safeColours ? facts.kinds[code].safe : facts.kinds[code].colour);
 const colourOf = (/** @type {string} */ kind) =>
   kindColour(facts.kinds.findIndex((/** @type {any} */ entry) => entry.name === kind));
+/** The colour of a link: that of the steps that use it. @param {string} kind */
+const linkColour = (kind) => colourOf({ ddr: "remote_load", pcie: "host_mid" }[kind] || "link");
 /** The last folders and the name of a path with its line. @param {string} path */
 const shortPath = (path) => path.split("/").slice(-2).join("/");
 
@@ -114,63 +123,63 @@ const choosable = (choose) => ({
   },
 });
 
-/** A table that sorts by a click on a head, or by keys. Columns: [title, of row, "n" for numbers, text of value].
- * @param {any[][]} columns @param {any[]} rows @param {(row: any, line: HTMLElement) => void} [onChoice] */
-function sortable(columns, rows, onChoice) {
-  let sortColumn = -1;
-  let descending = true;
+/** The largest number of rows of a table that are drawn. */
+const MOST_ROWS = 1000;
+
+/** A table that sorts by a click on a head, or by keys. Columns: [title, of row, class ("n" for numbers), text of value
+ * and row]. The address keeps how the table of a name is sorted. @param {any[][]} columns @param {any[]} rows
+ * @param {{name: string, choose?: (row: any) => void, isChosen?: (row: any) => boolean}} options */
+function sortable(columns, rows, { name, choose, isChosen }) {
   const body = make("tbody");
   const head = make("tr");
-  function fill() {
-    const order =
-      sortColumn < 0
-        ? rows
-        : [...rows].sort((a, b) => {
-            const left = columns[sortColumn][1](a);
-            const right = columns[sortColumn][1](b);
-            return (left < right ? -1 : left > right ? 1 : 0) * (descending ? -1 : 1);
-          });
-    body.replaceChildren(
-      ...order.slice(0, 1000).map((row) => {
-        const choose = () => {
-          body
-            .querySelectorAll(".chosen")
-            .forEach((/** @type {Element} */ other) => other.classList.remove("chosen"));
-          tableRow.classList.add("chosen");
-          onChoice?.(row, tableRow);
-        };
-        const tableRow = make(
-          "tr",
-          onChoice ? choosable(choose) : {},
-          ...columns.map((column) =>
-            make("td", { class: column[2] || "" }, String(column[3] ? column[3](column[1](row)) : column[1](row))),
-          ),
-        );
-        return tableRow;
-      }),
-    );
+  const columnOf = () => columns.findIndex(([title]) => title === sortOf.get(name)?.column);
+  function ordered() {
+    const place = columnOf();
+    if (place < 0) return rows;
+    const sign = sortOf.get(name)?.descending ? -1 : 1;
+    const value = columns[place][1];
+    return [...rows].sort((a, b) => (value(a) < value(b) ? -sign : value(a) > value(b) ? sign : 0));
   }
-  columns.forEach((column, columnIndex) =>
-    head.append(
-      make(
-        "th",
-        {
-          class: column[2] || "",
-          "aria-sort": "none",
-          ...choosable(() => {
-            descending = sortColumn === columnIndex ? !descending : column[2] === "n";
-            sortColumn = columnIndex;
-            for (const [place, cell] of Array.from(head.children).entries())
-              cell.setAttribute("aria-sort", place === sortColumn ? (descending ? "descending" : "ascending") : "none");
-            fill();
-          }),
-        },
-        column[0],
-      ),
-    ),
-  );
+  function fill() {
+    const order = ordered();
+    const line = (/** @type {any} */ row) => {
+      const chosen = () => {
+        for (const other of body.querySelectorAll(".chosen")) other.classList.remove("chosen");
+        element.classList.add("chosen");
+        choose?.(row);
+      };
+      const cells = columns.map(([, value, kind, text]) =>
+        make("td", { class: kind || "" }, String(text ? text(value(row), row) : value(row))),
+      );
+      const element = make(
+        "tr",
+        { ...(choose ? choosable(chosen) : {}), class: isChosen?.(row) ? "chosen" : "" },
+        ...cells,
+      );
+      return element;
+    };
+    body.replaceChildren(...order.slice(0, MOST_ROWS).map(line));
+    if (rows.length > MOST_ROWS) {
+      const text = `${wholeNumber(rows.length - MOST_ROWS)} further rows are not shown.`;
+      body.append(make("tr", { class: "more" }, make("td", { colspan: columns.length }, text)));
+    }
+    for (const [place, cell] of Array.from(head.children).entries())
+      cell.setAttribute(
+        "aria-sort",
+        place === columnOf() ? (sortOf.get(name)?.descending ? "descending" : "ascending") : "none",
+      );
+  }
+  columns.forEach(([title, , kind]) => {
+    const sort = () => {
+      const now = sortOf.get(name);
+      sortOf.set(name, { column: title, descending: now && now.column === title ? !now.descending : kind === "n" });
+      fill();
+    };
+    head.append(make("th", { class: kind || "", ...choosable(sort) }, title));
+  });
   fill();
-  return make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), body));
+  const table = make("table", {}, make("thead", {}, head), body);
+  return make("div", { class: "scroll", "data-table": name, onsorted: fill }, table);
 }
 const legend = (/** @type {[string, string][]} */ items) =>
   make(

@@ -60,6 +60,7 @@ def _meta(meta: dict[str, Any]) -> dict[str, Any]:
         "version": meta["ipuperf_version"],
         "program": str(meta.get("program", "")),
         "peak_flops_per_cycle": meta["peak_flops_per_cycle"],
+        "peak_exchange_bytes_per_cycle": meta["peak_exchange_bytes_per_cycle"],
     }
 
 

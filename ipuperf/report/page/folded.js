@@ -90,7 +90,9 @@ function unrolled(course, until, steps) {
   for (let i = 1; i < start.length && sorted; i++) sorted = start[i - 1] <= start[i];
   if (sorted) return { start: Float64Array.from(start), row, added };
   // Loops of one course may overlap in time.
-  const order = Array.from(start, (_, i) => i).sort((left, right) => start[left] - start[right] || row[left] - row[right]);
+  const order = Array.from(start, (_, i) => i).sort(
+    (left, right) => start[left] - start[right] || row[left] - row[right],
+  );
   const sort = (/** @type {number[]} */ values) => order.map((i) => values[i]);
   return { start: Float64Array.from(sort(start)), row: sort(row), added: sort(added) };
 }
@@ -274,10 +276,7 @@ function passesOf(row) {
       if (purpose > 3) continue;
       const code = purpose === 3 ? 3 : purpose === 0 && !rerun ? 0 : 2;
       const microBatch = row.micro_batch[i];
-      if (
-        code === openCode &&
-        !(code === 0 && microBatch >= 0 && openMicroBatch >= 0 && microBatch !== openMicroBatch)
-      )
+      if (code === openCode && !(code === 0 && microBatch >= 0 && openMicroBatch >= 0 && microBatch !== openMicroBatch))
         passes.end[passes.end.length - 1] = row.start[i] + end;
       else {
         if (code === 3) {

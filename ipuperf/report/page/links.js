@@ -6,7 +6,10 @@
 
 function linksView(/** @type {HTMLElement} */ section) {
   const { used, collectives } = facts.links;
-  const canvas = make("canvas", { id: "links-canvas" });
+  const canvas = make("canvas", {
+    id: "links-canvas",
+    "aria-label": "use of each link over time; the table below has the totals",
+  });
   section.append(
     make("h2", {}, "Use of each link over the whole trace"),
     canvas,
@@ -27,6 +30,7 @@ function linksView(/** @type {HTMLElement} */ section) {
         ["shared cycles", (/** @type {any} */ link) => link.shared, "n", wholeNumber],
       ],
       used,
+      { name: "links" },
     ),
     make(
       "p",
@@ -47,6 +51,7 @@ function linksView(/** @type {HTMLElement} */ section) {
             ["cycles with transfers", (/** @type {any} */ collective) => collective.cycles, "n", wholeNumber],
           ],
           collectives,
+          { name: "collectives" },
         )
       : make("p", { class: "note" }, "There are none."),
   );
@@ -60,9 +65,7 @@ function linksView(/** @type {HTMLElement} */ section) {
       const barWidth = (width - LEFT - 8) / link.use.length;
       drawing.fillStyle = colour("--fore");
       drawing.fillText(link.name.slice(0, 34), 4, y + HEIGHT / 2);
-      drawing.fillStyle = colourOf(
-        link.kind === "ddr" ? "remote_load" : link.kind === "host_pcie" ? "host_mid" : "link",
-      );
+      drawing.fillStyle = linkColour(link.kind);
       link.use.forEach((/** @type {number} */ value, /** @type {number} */ i) => {
         const barHeight = (Math.min(value, 100) / 100) * HEIGHT;
         drawing.fillRect(LEFT + i * barWidth, y + HEIGHT - barHeight, barWidth + 0.4, barHeight);
@@ -72,7 +75,7 @@ function linksView(/** @type {HTMLElement} */ section) {
     });
     drawing.fillStyle = colour("--soft");
     drawing.fillText("0", LEFT, rows.length * (HEIGHT + 3) + 12);
-    drawing.fillText(wholeNumber(facts.total_cycles) + " cycles", width - 130, rows.length * (HEIGHT + 3) + 12);
+    drawing.fillText(timeText(facts.total_cycles) + " " + timeUnit(), width - 130, rows.length * (HEIGHT + 3) + 12);
   }
   return { draw };
 }

@@ -13,6 +13,21 @@ function ipuChooser(byIpu, changed) {
   );
 }
 
+/** Choose the IPU of an address, the first where it names none. @param {HTMLSelectElement} select @param {string | null} ipu */
+function chooseIpu(select, ipu) {
+  select.selectedIndex = Math.max(
+    Array.from(select.options).findIndex((option) => option.value === ipu),
+    0,
+  );
+}
+
+/** The first and the last step of the stretch around a step in which a variable is live; [] if it is not.
+ * @param {any} variable @param {number} step @returns {number[]} */
+function stretchAt(variable, step) {
+  const stretch = variable.live.find((/** @type {number[]} */ one) => one[0] <= step && step < one[1]);
+  return stretch ? [stretch[0], stretch[1] - 1] : [];
+}
+
 /** What live variables are for: colours, and those for the colour-blind. @type {Record<string, [string, string]>} */
 const PARTS = {
   variable: ["#6f6ffe", "#0072b2"],
@@ -32,12 +47,17 @@ function livenessView(/** @type {HTMLElement} */ section) {
     chosenStep = -1;
     draw();
   });
-  const canvas = make("canvas", { id: "liveness-canvas", tabindex: 0 });
+  const canvas = make("canvas", {
+    id: "liveness-canvas",
+    tabindex: 0,
+    "aria-label": "live bytes; the text below tells those of the chosen step",
+  });
   const legendBox = make("div");
   const description = make("div", { class: "facts", id: "liveness-facts" });
   const variableList = make("div", { id: "liveness-variables" });
   let chosenStep = -1;
   let chosenCycle = -1;
+  let peakStep = -1;
   let alwaysShown = true;
   let overTime = false;
   const alwaysButton = make(
@@ -142,7 +162,8 @@ function livenessView(/** @type {HTMLElement} */ section) {
         drawing.fillText(overCycles ? timeText(position) : wholeNumber(position), x(position), HEIGHT - 9);
     const totals = sums(curves);
     const peak = totals.indexOf(Math.max(...totals));
-    if (chosenStep < 0) chosenStep = curves.step[peak];
+    peakStep = curves.step[peak];
+    if (chosenStep < 0) chosenStep = peakStep;
     const place = Math.max(firstAtLeast(curves.step, chosenStep + 1) - 1, 0);
     drawing.fillStyle = colour("--accent");
     if (!overCycles) drawing.fillRect(x(chosenStep), 4, 1.5, HEIGHT - BOTTOM - 4);
@@ -167,12 +188,7 @@ function livenessView(/** @type {HTMLElement} */ section) {
     const ipu = Number(ipuSelect.value);
     const live = largestVariables().filter(
       (/** @type {any} */ variable) =>
-        variable.ipu === ipu &&
-        (variable.always_live
-          ? alwaysShown
-          : variable.live.some(
-              (/** @type {number[]} */ interval) => interval[0] <= chosenStep && chosenStep < interval[1],
-            )),
+        variable.ipu === ipu && (variable.always_live ? alwaysShown : stretchAt(variable, chosenStep).length > 0),
     );
     variableList.dataset.bytes = String(
       live.reduce((/** @type {number} */ sum, /** @type {any} */ variable) => sum + variable.bytes, 0),
@@ -183,12 +199,19 @@ function livenessView(/** @type {HTMLElement} */ section) {
         [
           ["variable", (/** @type {any} */ variable) => variable.name, "long"],
           ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
-          ["always live", (/** @type {any} */ variable) => (variable.always_live ? "yes" : "")],
+          [
+            "live in steps",
+            (/** @type {any} */ variable) => stretchAt(variable, chosenStep)[0],
+            "n",
+            (/** @type {number} */ _, /** @type {any} */ variable) =>
+              variable.always_live ? "all" : stretchAt(variable, chosenStep).map(wholeNumber).join(" to "),
+          ],
           ["for", (/** @type {any} */ variable) => variable.category],
           ["module", (/** @type {any} */ variable) => variable.module, "long"],
           ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
         ],
         live.slice(0, 300),
+        { name: "live" },
       ),
       make(
         "p",
@@ -217,6 +240,21 @@ function livenessView(/** @type {HTMLElement} */ section) {
   });
   return {
     draw,
+    state: () => ({
+      ipu: ipuSelect.selectedIndex ? ipuSelect.value : "",
+      step: chosenStep === peakStep ? "" : chosenStep,
+      always: alwaysShown ? "" : 0,
+      time: overTime,
+      cycle: overTime && chosenCycle >= 0 ? chosenCycle : "",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      const number = (/** @type {string} */ name) => (values.has(name) ? Number(values.get(name)) : -1);
+      chooseIpu(ipuSelect, values.get("ipu"));
+      chosenStep = Math.min(number("step"), livenessByIpu[ipuSelect.value].steps - 1);
+      alwaysShown = !values.has("always");
+      overTime = values.has("time");
+      chosenCycle = number("cycle");
+    },
     key: (/** @type {KeyboardEvent} */ event) => {
       if (event.key === "ArrowLeft") choose(chosenStep - 1);
       else if (event.key === "ArrowRight") choose(chosenStep + 1);
@@ -253,9 +291,13 @@ function memoryView(/** @type {HTMLElement} */ section) {
   }
   const ipuSelect = ipuChooser(memoryByIpu, () => {
     chosenVariable = null;
+    variableList.dataset.ipu = "";
     draw();
   });
-  const canvas = make("canvas", { id: "memory-canvas" });
+  const canvas = make("canvas", {
+    id: "memory-canvas",
+    "aria-label": "bytes of every tile; the tables below have the fullest",
+  });
   const description = make("div", { class: "facts", id: "memory-facts" });
   const legendBox = make("div");
   const fullestTiles = make("div");
@@ -299,7 +341,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
     const rows = categories.map((/** @type {any} */ category) => unfold(memory.categories[category.name]));
     const total = new Float64Array(memory.tiles);
     for (const row of rows)
-      row.forEach((amount, tile) => {
+      row.forEach((/** @type {number} */ amount, /** @type {number} */ tile) => {
         total[tile] += amount;
       });
     const mostBytes = Math.max(...total);
@@ -323,7 +365,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
           y(lowerBytes[fullestOfColumn]) - y(lowerBytes[fullestOfColumn] + (row[fullestOfColumn] || 0)),
         );
       }
-      row.forEach((amount, tile) => {
+      row.forEach((/** @type {number} */ amount, /** @type {number} */ tile) => {
         lowerBytes[tile] += amount;
       });
     });
@@ -362,10 +404,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
     description.dataset.total = String(sum);
     legendBox.replaceChildren(
       legend(
-        categories.map((/** @type {any} */ category) => [
-          category.name,
-          safeColours ? category.safe : category.colour,
-        ]),
+        categories.map((/** @type {any} */ category) => [category.name, safeColours ? category.safe : category.colour]),
       ),
     );
     const order = Array.from(total.keys())
@@ -384,27 +423,50 @@ function memoryView(/** @type {HTMLElement} */ section) {
           ],
         ],
         order,
+        { name: "fullest" },
       ),
     );
     const variables = largestVariables()
       .filter((/** @type {any} */ variable) => variable.ipu === Number(ipuSelect.value))
       .slice(0, 300);
-    if (!chosenVariable)
-      variableList.replaceChildren(
-        sortable(
-          [
-            ["variable", (/** @type {any} */ variable) => variable.name],
-            ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
-            ["module", (/** @type {any} */ variable) => variable.module, "long"],
-            ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
-          ],
-          variables,
-          (amount) => {
-            chosenVariable = amount;
+    // Made anew only for another IPU, so that the row of the keyboard keeps its focus.
+    if (variableList.dataset.ipu === ipuSelect.value) return;
+    variableList.dataset.ipu = ipuSelect.value;
+    variableList.replaceChildren(
+      sortable(
+        [
+          ["variable", (/** @type {any} */ variable) => variable.name],
+          ["bytes", (/** @type {any} */ variable) => variable.bytes, "n", wholeNumber],
+          ["module", (/** @type {any} */ variable) => variable.module, "long"],
+          ["line", (/** @type {any} */ variable) => variable.line, "", shortPath],
+        ],
+        variables,
+        {
+          name: "variables",
+          choose: (variable) => {
+            chosenVariable = variable;
             draw();
           },
-        ),
-      );
+          isChosen: (variable) => variable === chosenVariable,
+        },
+      ),
+    );
   }
-  return { draw };
+  return {
+    draw,
+    state: () => ({
+      ipu: ipuSelect.selectedIndex ? ipuSelect.value : "",
+      limit: limitShown,
+      variable: chosenVariable ? chosenVariable.name : "",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      chooseIpu(ipuSelect, values.get("ipu"));
+      limitShown = values.has("limit");
+      const ipu = Number(ipuSelect.value);
+      const name = values.get("variable");
+      chosenVariable =
+        largestVariables().find((/** @type {any} */ one) => one.ipu === ipu && one.name === name) || null;
+      variableList.dataset.ipu = "";
+    },
+  };
 }

@@ -15,12 +15,12 @@ function modulesView(/** @type {HTMLElement} */ section) {
     return {};
   }
   const inside = (/** @type {string} */ path) => rows.filter((row) => row.parent === path);
-  const MEASURES = [
+  const MEASURES = /** @type {[string, string, (value: number) => string][]} */ ([
     ["cycles", "cycles", (/** @type {number} */ value) => wholeNumber(value) + " cycles, " + seconds(value)],
     ["waiting", "waiting_cycles", (/** @type {number} */ value) => wholeNumber(value) + " cycles of waiting"],
     ["FLOP", "flops", (/** @type {number} */ value) => wholeNumber(value) + " FLOP"],
     ["tile memory", "bytes", bytes],
-  ];
+  ]);
   let focus = "";
   /** @type {Set<string>} */ const open = new Set(rows.filter((row) => !row.level).map((row) => row.module));
   const measureSelect = make(
@@ -87,7 +87,11 @@ function modulesView(/** @type {HTMLElement} */ section) {
           fill();
         };
         const name = make("span", {}, row.module.slice(row.parent ? row.parent.length + 1 : 0));
-        return make("button", { style, title: said, "aria-label": said, "data-module": row.module, onclick: choose }, name);
+        return make(
+          "button",
+          { style, title: said, "aria-label": said, "data-module": row.module, onclick: choose },
+          name,
+        );
       }),
     );
     const shown = rows.filter((row) => {
@@ -134,5 +138,25 @@ function modulesView(/** @type {HTMLElement} */ section) {
     );
   }
   fill();
-  return { draw: fill };
+  const opened = () => [...open].sort().join(",");
+  const openedFirst = opened();
+  return {
+    draw: fill,
+    state: () => ({
+      module: focus,
+      width: measureSelect.value === "0" ? "" : MEASURES[Number(measureSelect.value)][0],
+      open: opened() === openedFirst ? "" : opened() || "none",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      focus = rows.some((row) => row.module === values.get("module")) ? values.get("module") || "" : "";
+      measureSelect.value = String(
+        Math.max(
+          MEASURES.findIndex(([name]) => name === values.get("width")),
+          0,
+        ),
+      );
+      open.clear();
+      for (const path of (values.get("open") || openedFirst).split(",")) if (path !== "none") open.add(path);
+    },
+  };
 }

@@ -65,7 +65,7 @@ def op_facts(
     columns = ["op", "type", "phase", "module", "line", "ipu", "ipus", "kind", "bound", "cycles", "waiting_cycles"]
     facts = lists(shown[[*columns, "share", "imbalance_cycles", "memory"]])
     facts["share"] = [round(value, 6) for value in facts["share"]]
-    for name in ("flops", "bytes"):
+    for name in ("flops", "bytes", "exchange_bytes"):
         facts[name] = [int(value) for value in shown[name]]
     facts["able"] = able_flops(tables["ops"], peaks, shown)
     plans = _plans(tables["plans"], tables["ops"])

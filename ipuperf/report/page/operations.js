@@ -40,6 +40,27 @@ function operationsView(/** @type {HTMLElement} */ section) {
   const table = make("div", { id: "operations-table" });
   const note = make("p", { class: "note", id: "operations-note" });
   const planBox = make("div", { id: "operations-plan" });
+  const chart = rooflineChart((row) => {
+    explain(row);
+    fill();
+    const line = table.querySelector(".chosen");
+    // The table scrolls to the row, and the page stays at the chart.
+    if (line) table.firstElementChild.scrollTop = line.offsetTop - 60;
+  });
+  const chartButton = make(
+    "button",
+    {
+      id: "operations-roofline",
+      title: "FLOP over bytes received in exchange (r)",
+      onclick: () => showChart(chart.box.hidden),
+    },
+    "roofline",
+  );
+  function showChart(/** @type {boolean} */ isShown) {
+    chart.box.hidden = !isShown;
+    chartButton.setAttribute("aria-pressed", String(isShown));
+    fill();
+  }
   section.append(
     make(
       "div",
@@ -47,8 +68,10 @@ function operationsView(/** @type {HTMLElement} */ section) {
       filter,
       "group by",
       groupSelect,
+      chartButton,
       make("span", { class: "note" }, "A click on a row tells how its products are planned."),
     ),
+    chart.box,
     table,
     note,
     planBox,
@@ -68,6 +91,13 @@ function operationsView(/** @type {HTMLElement} */ section) {
   ];
   const spread = ["slowest tile", (/** @type {any} */ row) => row.imbalance_cycles, "n", nonZero];
   const moved = ["bytes moved", (/** @type {any} */ row) => row.bytes, "n", nonZero];
+  const exchanged = ["exchange in", (/** @type {any} */ row) => row.exchange_bytes, "n", nonZero];
+  const perByte = [
+    "FLOP/byte",
+    (/** @type {any} */ row) => (row.flops && row.exchange_bytes ? intensity(row) : -1),
+    "n",
+    (/** @type {number} */ value) => (value < 0 ? "" : value.toPrecision(3)),
+  ];
   const memory = [
     "memory",
     (/** @type {any} */ row) => row.memory,
@@ -91,7 +121,9 @@ function operationsView(/** @type {HTMLElement} */ section) {
     (/** @type {number} */ value) =>
       value === -2 ? "" : (value < 0 ? "-" : "+") + Math.abs(100 * value).toFixed(1) + " %",
   ];
+  let chosen = /** @type {any} */ (null);
   function explain(/** @type {any} */ row) {
+    chosen = row;
     const plans = planned(row);
     const lines = plans.map((/** @type {number[]} */ plan) => ({
       product: plan[0],
@@ -104,6 +136,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
     }));
     planBox.replaceChildren(
       make("h2", {}, row.op),
+      make("p", {}, aboutOperation(row)),
       lines.length
         ? make(
             "p",
@@ -129,15 +162,19 @@ function operationsView(/** @type {HTMLElement} */ section) {
       ),
     );
     planBox.dataset.op = row.op;
+  }
+  function chooseRow(/** @type {any} */ row) {
+    explain(row);
+    if (!chart.box.hidden) chart.draw(rows.filter(isSearched), chosen);
     planBox.scrollIntoView({ block: "nearest" });
   }
-  function fill() {
+  const isSearched = (/** @type {any} */ row) => {
     const searchText = filter.value.toLowerCase();
-    const shownRows = rows.filter(
-      (/** @type {any} */ row) =>
-        !searchText ||
-        [row.op, row.type, row.module, row.line, row.bound].some((text) => text.toLowerCase().includes(searchText)),
-    );
+    const texts = [row.op, row.type, row.module, row.line, row.bound];
+    return !searchText || texts.some((text) => text.toLowerCase().includes(searchText));
+  };
+  function fill() {
+    const shownRows = rows.filter(isSearched);
     const sum = shownRows.reduce((/** @type {number} */ a, /** @type {any} */ row) => a + row.cycles * row.ipus, 0);
     if (!groupSelect.value)
       table.replaceChildren(
@@ -156,18 +193,30 @@ function operationsView(/** @type {HTMLElement} */ section) {
             peak,
             next,
             moved,
+            exchanged,
+            perByte,
             memory,
             ["phase", (/** @type {any} */ row) => row.phase],
             ["module", (/** @type {any} */ row) => row.module, "long"],
             ["line", (/** @type {any} */ row) => row.line, "", shortPath],
           ],
           shownRows,
-          explain,
+          { name: "operations", choose: chooseRow, isChosen: (row) => row === chosen },
         ),
       );
     else {
       const groups = new Map();
-      const sums = ["cycles", "share", "waiting_cycles", "flops", "imbalance_cycles", "bytes", "memory", "able"];
+      const sums = [
+        "cycles",
+        "share",
+        "waiting_cycles",
+        "flops",
+        "imbalance_cycles",
+        "bytes",
+        "exchange_bytes",
+        "memory",
+        "able",
+      ];
       for (const row of shownRows) {
         const name = String(row[groupSelect.value]) || "(none)";
         const group =
@@ -187,12 +236,7 @@ function operationsView(/** @type {HTMLElement} */ section) {
       table.replaceChildren(
         sortable(
           [
-            [
-              title,
-              (/** @type {any} */ row) => row.name,
-              "long",
-              groupSelect.value === "line" ? shortPath : undefined,
-            ],
+            [title, (/** @type {any} */ row) => row.name, "long", groupSelect.value === "line" ? shortPath : undefined],
             ["rows", (/** @type {any} */ row) => row.count, "n"],
             cycles,
             share,
@@ -202,21 +246,47 @@ function operationsView(/** @type {HTMLElement} */ section) {
             flops,
             peak,
             moved,
+            exchanged,
+            perByte,
             memory,
           ],
           [...groups.values()].sort((a, b) => b.cycles - a.cycles),
+          { name: "groups" },
         ),
       );
     }
     note.textContent = `${wholeNumber(shownRows.length)} of ${wholeNumber(ops.rows)} rows, ${wholeNumber(sum)} of ${wholeNumber(ops.total_cycles)} cycles in which an op does something, on all IPUs; waiting is beside them. Alike: how many IPUs do the same, of which one has rows. Of peak: what the matrix units of all tiles could do of the op's type in its cycles.`;
+    if (!chart.box.hidden) chart.draw(shownRows, chosen);
     note.dataset.cycles = String(sum);
     note.dataset.rows = String(shownRows.length);
   }
   fill();
   return {
+    draw: () => {
+      if (!chart.box.hidden) fill();
+    },
+    state: () => ({
+      filter: filter.value,
+      roofline: !chart.box.hidden,
+      group: groupSelect.value,
+      op: chosen ? chosen.op : "",
+      ipu: chosen ? chosen.ipu : "",
+    }),
+    restore: (/** @type {URLSearchParams} */ values) => {
+      filter.value = values.get("filter") || "";
+      groupSelect.value = GROUPS.some((choice) => choice[1] === values.get("group")) ? values.get("group") || "" : "";
+      const ipu = Number(values.get("ipu"));
+      chosen = rows.find((/** @type {any} */ row) => row.op === values.get("op") && row.ipu === ipu) || null;
+      if (chosen) explain(chosen);
+      else planBox.replaceChildren();
+      showChart(values.has("roofline"));
+    },
     key: (/** @type {KeyboardEvent} */ event) => {
-      if (event.key !== "/") return false;
-      filter.focus();
+      const direction = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (event.key === "/") filter.focus();
+      else if (event.key === "r") showChart(chart.box.hidden);
+      else if (direction && !chart.box.hidden) chart.step(chosen, direction);
+      else return false;
       return true;
     },
   };

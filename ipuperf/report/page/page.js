@@ -38,21 +38,47 @@ async function main() {
   const views = /** @type {HTMLElement} */ (document.getElementById("views"));
   /** @type {Map<number, {at: HTMLElement, shown: Shown}>} */ const sections = new Map();
   let current = 0;
-  function show(/** @type {number} */ number) {
-    current = number;
-    if (!sections.has(number)) {
-      const section = make("section", { id: "view-" + number, "aria-label": VIEWS[number][0] });
-      views.append(section);
-      sections.set(number, { at: section, shown: VIEWS[number][1](section) || {} });
-    }
-    for (const [other, { at: section }] of sections) section.hidden = other !== number;
-    Array.from(tabs.children).forEach((tab, place) => tab.setAttribute("aria-selected", String(place === number)));
-    redraw();
-    // A page in a frame of a notebook has no address.
-    if (location.protocol !== "about:")
-      history.replaceState(null, "", "#" + VIEWS[number][0].toLowerCase().replace(" ", "-"));
-  }
+  const addressName = (/** @type {number} */ number) => VIEWS[number][0].toLowerCase().replace(" ", "-");
   const redraw = () => sections.get(current)?.shown.draw?.();
+  /** What the address of the present state is. */
+  function address() {
+    const { at, shown } = /** @type {{at: HTMLElement, shown: Shown}} */ (sections.get(current));
+    const values = {
+      ...shown.state?.(),
+      ...sortedTables(at),
+      units: inCycles ? "" : "us",
+      colours: safeColours && "safe",
+    };
+    return "#" + addressName(current) + addressText(values);
+  }
+  /** Show a view, as it was left, or as the values of an address say. @param {number} number @param {URLSearchParams} [values] */
+  function show(number, values) {
+    if (!values) addresses.remember();
+    current = number;
+    let section = sections.get(number);
+    if (!section) {
+      const at = make("section", { id: "view-" + number, "aria-label": VIEWS[number][0] });
+      views.append(at);
+      sections.set(number, (section = { at, shown: VIEWS[number][1](at) || {} }));
+    }
+    for (const [other, { at }] of sections) at.hidden = other !== number;
+    Array.from(tabs.children).forEach((tab, place) => tab.setAttribute("aria-selected", String(place === number)));
+    if (values) {
+      sortTables(section.at, values);
+      section.shown.restore?.(values);
+    }
+    redraw();
+    if (values) addresses.replace();
+    else addresses.remember();
+  }
+  /** @param {{name: string, values: URLSearchParams}} address */
+  function open({ name, values }) {
+    inCycles = values.get("units") !== "us";
+    safeColours = values.has("colours");
+    const number = VIEWS.findIndex((_, place) => addressName(place) === name);
+    show(Math.max(number, 0), values);
+  }
+  const addresses = followAddress(address, open);
   VIEWS.forEach(([name], number) =>
     tabs.append(make("button", { role: "tab", title: "key " + (number + 1), onclick: () => show(number) }, name)),
   );
@@ -73,6 +99,14 @@ async function main() {
   document.getElementById("theme")?.addEventListener("click", switchTheme);
   document.getElementById("palette")?.addEventListener("click", switchPalette);
   window.addEventListener("resize", redraw);
+  // Paper is light, and pictures are drawn in the colours of the theme.
+  let screenTheme = "light";
+  matchMedia("print").addEventListener("change", ({ matches }) => {
+    const { dataset } = document.documentElement;
+    if (matches) screenTheme = dataset.theme || "light";
+    dataset.theme = matches ? "light" : screenTheme;
+    redraw();
+  });
   document.addEventListener("keydown", (event) => {
     if (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey) {
       if (event.key === "Escape" && event.target instanceof HTMLElement) event.target.blur();
@@ -86,12 +120,7 @@ async function main() {
     else if (event.key === "u") switchUnits();
   });
   if (matchMedia("(prefers-color-scheme: dark)").matches) document.documentElement.dataset.theme = "dark";
-  show(
-    Math.max(
-      VIEWS.findIndex(([name]) => "#" + name.toLowerCase().replace(" ", "-") === location.hash),
-      0,
-    ),
-  );
+  open(readAddress(location.hash));
   document.getElementById("text")?.removeAttribute("open");
   document.documentElement.dataset.ready = "yes";
   performance.mark("ready");

@@ -10,7 +10,10 @@ function pathView(/** @type {HTMLElement} */ section) {
     section.append(make("p", {}, facts.untold || "Nothing was executed."));
     return {};
   }
-  const canvas = make("canvas", { id: "path-canvas" });
+  const canvas = make("canvas", {
+    id: "path-canvas",
+    "aria-label": "the critical path over time; the table below tells what it consists of",
+  });
   const legendBox = make("div");
   const path = time.path;
   const costs = time.path_cycles;
@@ -51,6 +54,7 @@ function pathView(/** @type {HTMLElement} */ section) {
           ],
         ],
         rows,
+        { name: "path" },
       ),
     ),
   );
@@ -76,8 +80,7 @@ function pathView(/** @type {HTMLElement} */ section) {
     const LEFT = 118;
     const begin = path.start[0];
     const end = path.start[path.start.length - 1] + path.dur[path.dur.length - 1];
-    const x = (/** @type {number} */ cycle) =>
-      LEFT + ((cycle - begin) / Math.max(end - begin, 1)) * (width - LEFT - 8);
+    const x = (/** @type {number} */ cycle) => LEFT + ((cycle - begin) / Math.max(end - begin, 1)) * (width - LEFT - 8);
     [...ipus.map((ipu) => "IPU " + ipu), ...others.map((other) => other[1])].forEach((name, place) => {
       drawing.fillStyle = colour("--fore");
       drawing.fillText(name, 6, place * HEIGHT + 14);
@@ -106,8 +109,8 @@ function pathView(/** @type {HTMLElement} */ section) {
       drawing.fillRect(left, y, Math.max(x(path.start[i] + path.dur[i]) - left, 0.6), 14);
     }
     drawing.fillStyle = colour("--soft");
-    drawing.fillText(wholeNumber(begin), LEFT, count * HEIGHT + 12);
-    drawing.fillText(wholeNumber(end) + " cycles", width - 130, count * HEIGHT + 12);
+    drawing.fillText(timeText(begin), LEFT, count * HEIGHT + 12);
+    drawing.fillText(timeText(end) + " " + timeUnit(), width - 130, count * HEIGHT + 12);
     legendBox.replaceChildren(
       legend([
         ["on the tiles", colourOf("compute")],

@@ -33,7 +33,10 @@ function adviceOf(advice) {
       ["part of the time", (/** @type {any} */ trial) => trial.effect, "words"],
       ["fullest tile", (/** @type {any} */ trial) => trial.fullest - advice.fullest, "n", changeOfBytes],
     ].filter((column) => column[0] !== "training" || trials[0].training);
-    parts.push(make("p", { class: "note" }, title), sortable(columns, trials));
+    parts.push(
+      make("p", { class: "note" }, title),
+      sortable(columns, trials, { name: trials[0].training ? "training-changes" : "changes" }),
+    );
   }
   if (!advice.same.length && !advice.training.length)
     parts.push(make("p", {}, "Nothing that was tried gains half a percent."));
@@ -133,6 +136,7 @@ function summaryView(/** @type {HTMLElement} */ section) {
           ...owners.map((owner) => [owner, (/** @type {any} */ row) => row[owner] || 0, "n", wholeNumber]),
         ],
         rows,
+        { name: "waiting" },
       ),
     );
   }

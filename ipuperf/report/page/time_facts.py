@@ -27,7 +27,7 @@ _LINKS = 64
 """The largest number of links with a lane, the busiest ones."""
 
 
-class Course(NamedTuple):
+class RepeatedRows(NamedTuple):
     """What follows in time, each row once for all trips of the loops around it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Course(NamedTuple):
     columns: Columns
 
     @classmethod
-    def of(cls, table: FoldedTable | None, start: np.ndarray, repeat: np.ndarray, columns: Columns) -> Course:
+    def of(cls, table: FoldedTable | None, start: np.ndarray, repeat: np.ndarray, columns: Columns) -> RepeatedRows:
         """Rows of a table in order of start; None: a table that is not folded."""
         order = np.argsort(start, kind="stable")
         loops = {name: table.arrays[name] for name in REPEATS} if isinstance(table, Repeating) else _NO_LOOPS
@@ -57,27 +57,27 @@ class Course(NamedTuple):
         no_length = np.zeros(len(self.start), dtype=np.int64)
         return count_executions(loops, self.start, no_length, self.repeat, (int(self.start[0]), until))
 
-    def chosen(self, rows: np.ndarray) -> Course:
+    def chosen(self, rows: np.ndarray) -> RepeatedRows:
         """The rows of these places or flags."""
         columns = {name: values[rows] for name, values in self.columns.items()}
         return self._replace(start=self.start[rows], repeat=self.repeat[rows], columns=columns)
 
     def facts(self, **columns: Any) -> dict[str, Any]:
-        """The course for the page, with these columns in place of those of their names."""
+        """The rows for the page, with these columns in place of those of their names."""
         return {"start": steps_up(self.start), "repeat": self.repeat, "loops": self.loops, **self.columns, **columns}
 
 
 class Executions(NamedTuple):
     """The executions of segments of IPUs (replica, ipu) that do the same."""
 
-    course: Course
+    course: RepeatedRows
     ipus: list[tuple[int, int]]
 
 
 _NO_LOOPS: Columns = {name: np.empty(0, dtype=np.int64) for name in REPEATS}
 
 
-def page_window(courses: Iterable[Course], most: int) -> Window | None:
+def page_window(courses: Iterable[RepeatedRows], most: int) -> Window | None:
     """The window from the first start in which at most ``most`` rows begin; None: all begin in it."""
     courses = [course for course in courses if len(course.start)]
     begin = min((int(course.start[0]) for course in courses), default=0)
@@ -211,7 +211,7 @@ def _executions(trace: Trace) -> list[Executions]:
     for same, ipus in alike.items():
         rows = order[np.isin(process[order], list(same))]
         columns = {name: arrays[name][rows] for name in names}
-        result.append(Executions(Course.of(table, arrays["start"][rows], repeat[rows], columns), ipus))
+        result.append(Executions(RepeatedRows.of(table, arrays["start"][rows], repeat[rows], columns), ipus))
     return result
 
 
@@ -235,22 +235,22 @@ def _rows(trace: Trace, executions: Iterable[Executions], segments: np.ndarray) 
     return {"courses": courses, "rows": dict(zip(("replica", "ipu", "lane", "course"), columns, strict=True))}
 
 
-def _copies(trace: Trace) -> Course:
+def _copies(trace: Trace) -> RepeatedRows:
     """The copies between IPUs in order of start, with duration, source and target."""
     table, copies = trace.folded("transfers"), repeated_arrows(trace)
     order = np.lexsort((copies["target"], copies["source"], copies["start"]))
     start, repeat, *others = (copies[name][order] for name in ("start", "repeat", "dur", "source", "target"))
-    return Course.of(table, start, repeat, dict(zip(("dur", "source", "target"), others, strict=True)))
+    return RepeatedRows.of(table, start, repeat, dict(zip(("dur", "source", "target"), others, strict=True)))
 
 
-def _lanes(trace: Trace, links: Iterable[Mapping[str, Any]]) -> list[tuple[int, Course]]:
+def _lanes(trace: Trace, links: Iterable[Mapping[str, Any]]) -> list[tuple[int, RepeatedRows]]:
     """The busiest links, as rows of table ``links``, and what they carry; links that carry the same share a course."""
     table = trace.folded("transfers")
-    courses: dict[int, Course] = {}
+    courses: dict[int, RepeatedRows] = {}
     for carried in folded_traffic(trace):
         moving = carried.chosen(carried.dur > 0)
         columns = {name: getattr(moving, name) for name in ("dur", "bytes", "op_id")}
-        course = Course.of(table, moving.start, moving.repeat, columns)
+        course = RepeatedRows.of(table, moving.start, moving.repeat, columns)
         if len(course.start):
             courses.update(dict.fromkeys(carried.links.tolist(), course))
     busy = [link["busy_cycles"] for link in links]
@@ -261,7 +261,7 @@ def _lanes(trace: Trace, links: Iterable[Mapping[str, Any]]) -> list[tuple[int, 
     return [(row, courses[number[row]]) for row in busiest[:_LINKS]]
 
 
-def _carried(trace: Trace, lanes: Iterable[tuple[int, Course]], end: int) -> dict[str, Any]:
+def _carried(trace: Trace, lanes: Iterable[tuple[int, RepeatedRows]], end: int) -> dict[str, Any]:
     """The lanes of links: name, kind, and the number of the transfers that each one carries."""
     links, ops = trace.columns("links"), trace.columns("ops")
     numbers: dict[int, int] = {}
@@ -290,7 +290,7 @@ def _host(trace: Trace, end: int) -> dict[str, Any]:
         label, channel = arrays["label"], arrays["channel"]
         repeat = np.full(len(label), -1)
     columns = {"dur": arrays["dur"], "label": label, "channel": channel}
-    course = Course.of(table, arrays["start"], repeat, columns)
+    course = RepeatedRows.of(table, arrays["start"], repeat, columns)
     course = course.chosen(course.start < end)
     labels, number = numbered(course.columns["label"])
     return course.facts(labels=labels, label=number, channel=course.columns["channel"].tolist())

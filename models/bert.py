@@ -22,6 +22,7 @@ from torch import nn
 
 from ipuperf.models.attention import PostNormLayer
 from ipuperf.models.ipu_run import InFloat32, ModelRun, RunOptions, poptorch_options
+from ipuperf.near_names import instead_of
 
 __all__ = [
     "Bert",
@@ -98,7 +99,7 @@ class BertOptions(RunOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mask_made not in MASK_MADE:
-            raise ValueError(f"mask_made {self.mask_made!r}; allowed: {', '.join(MASK_MADE)}")
+            raise ValueError(f"mask_made {self.mask_made!r}{instead_of(self.mask_made, MASK_MADE)}")
         if self.mask_made == "layers" and not self.packed:
             raise ValueError("mask_made 'layers' is for packed rows")
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ipuperf.functions.updates import Sgd, Step
 from ipuperf.ir import FLOAT16, FLOAT32, Builder, DType, Ir, ReplicaGrouping, Stream, Tensor, TensorSpec, Variable
+from ipuperf.near_names import instead_of
 from ipuperf.ops import (
     Add,
     Cast,
@@ -268,8 +269,8 @@ def _sizes(case: Case, config: Mapping[str, Any]) -> dict[str, Any]:
     usual = {field.name: field.default for field in fields(EncoderOptions)}
     for name, value in config.items():
         if name not in _SIZES:
-            allowed = ", ".join((*_PIPELINE, *_SIZES))
-            raise UnknownOption(f"{case.file}: case {case.id!r}: config.{name}: no such option, allowed: {allowed}")
+            instead = instead_of(name, (*_PIPELINE, *_SIZES))
+            raise UnknownOption(f"{case.file}: case {case.id!r}: config.{name}: no such option{instead}")
         if type(value) is not type(usual[name]) or value < 0 or (value == 0 and name != "host_inputs"):
             raise CaseError(f"{case.file}: case {case.id!r}: config.{name}: {value!r}, allowed: as {usual[name]!r}")
     return dict(config)

@@ -19,6 +19,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ipuperf.lowering import NewValues
+from ipuperf.near_names import instead_of
 from ipuperf.poptorch.optimisers.lars import LARS
 from ipuperf.poptorch.optimisers.streams import OPTIMISER_RUN
 from ipuperf.poptorch.options.groups import MIN_ELEMENTS_SHARDING
@@ -120,11 +121,11 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
-            raise ValueError(f"precision {self.precision!r}; allowed: {', '.join(PRECISIONS)}")
+            raise ValueError(f"precision {self.precision!r}{instead_of(self.precision, PRECISIONS)}")
         if self.optimiser not in OPTIMISERS:
-            raise ValueError(f"optimiser {self.optimiser!r}; allowed: {', '.join(OPTIMISERS)}")
+            raise ValueError(f"optimiser {self.optimiser!r}{instead_of(self.optimiser, OPTIMISERS)}")
         if self.new_values not in NEW_VALUES:
-            raise ValueError(f"new_values {self.new_values!r}; allowed: {', '.join(NEW_VALUES)}")
+            raise ValueError(f"new_values {self.new_values!r}{instead_of(self.new_values, NEW_VALUES)}")
         if self.new_values != "none" and not self.training:
             raise ValueError(f"new_values {self.new_values!r} in inference: allowed in training")
         if not self.layers_per_ipu or min(self.layers_per_ipu) < 0:
@@ -415,8 +416,8 @@ def options_of_case(case: Case, presets: Mapping[str, Chosen]) -> Chosen:
     allowed = sorted({field.name for field in fields(options)} - _STATED_BY_CASE)
     for name in config:
         if name not in allowed:
-            refused = _refused(case, f"config.{name}", config[name], f"preset, {', '.join(allowed)}")
-            raise UnknownOption(str(refused))
+            instead = instead_of(name, ("preset", *allowed))
+            raise UnknownOption(f"{case.file}: case {case.id!r}: config.{name}: no such option{instead}")
     changes = {name: _tuples(value) for name, value in config.items()}
     for name, value in changes.items():
         usual = getattr(options, name)
@@ -437,7 +438,7 @@ def placed_layers_of(config: Mapping[str, Any], presets: Mapping[str, RunOptions
     """
     preset = config.get("preset")
     if preset not in presets:
-        raise CaseError(f"config.preset: {preset!r}, allowed: {', '.join(presets)}")
+        raise CaseError(f"config.preset: {preset!r}{instead_of(preset, presets)}")
     options = presets[preset]
     return int(config["layers"]) if "layers" in config and hasattr(options, "layers") else sum(options.layers_per_ipu)
 

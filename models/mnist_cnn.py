@@ -14,6 +14,8 @@ import poptorch
 import torch
 from torch import nn
 
+from ipuperf.near_names import instead_of
+
 if TYPE_CHECKING:
     from ipuperf.validation.cases import Case
     from ipuperf.validation.programs import Program
@@ -122,7 +124,7 @@ def poptorch_options(options: PipelineOptions) -> poptorch.Options:
         ValueError: an unknown strategy.
     """
     if options.strategy not in STRATEGIES:
-        raise ValueError(f"strategy {options.strategy!r}; allowed: {', '.join(STRATEGIES)}")
+        raise ValueError(f"strategy {options.strategy!r}{instead_of(options.strategy, STRATEGIES)}")
     found = poptorch.Options()
     found.deviceIterations(options.device_iterations)
     found.Training.gradientAccumulation(options.gradient_accumulation)

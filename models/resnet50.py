@@ -18,6 +18,7 @@ from torch import nn
 
 from ipuperf.models.classifying import images_and_labels, scores_and_loss
 from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
+from ipuperf.near_names import instead_of
 
 __all__ = [
     "ResNet50",
@@ -76,7 +77,7 @@ class ResNet50Options(RunOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.norm not in NORMS:
-            raise ValueError(f"norm {self.norm!r}; allowed: {', '.join(NORMS)}")
+            raise ValueError(f"norm {self.norm!r}{instead_of(self.norm, NORMS)}")
         for block in self.kept_blocks:
             if not 0 <= block < sum(self.blocks):
                 raise ValueError(f"kept_blocks {self.kept_blocks}: allowed are blocks 0 to {sum(self.blocks) - 1}")

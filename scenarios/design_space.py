@@ -23,7 +23,6 @@ than one figure at a time: factors ``machine.KEY`` of ``ipuperf sweep``.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ import click
 from tqdm import tqdm
 
 from ipuperf.machine import Machine, MachineError, load_machine, load_scaled
+from ipuperf.progress import shows_progress
 from ipuperf.report import PARTS, breakdown
 from ipuperf.trace import replacing
 from ipuperf.validation.cases import unmeasured_case
@@ -190,7 +190,7 @@ def main(
     total = 1 + len(wanted) * len(by)
     try:
         made = rows(BERT_LARGE, machine, wanted, by)
-        found = list(tqdm(made, total=total, desc="machines", leave=False, disable=not sys.stderr.isatty()))
+        found = list(tqdm(made, total=total, desc="machines", leave=False, disable=not shows_progress()))
     except (MachineError, CaseError, NotAvailable) as error:
         raise click.ClickException(str(error)) from error
     click.echo(table_of(found))

@@ -30,6 +30,7 @@ import numpy as np
 
 import ipuperf
 from ipuperf.report import pipeline_split, weight_update_windows
+from ipuperf.requirements import pip_install
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -308,7 +309,7 @@ def main(
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise click.ClickException("this scenario needs PyTorch: pip install 'ipuperf[torch]'") from None
+        raise click.ClickException(f"this scenario needs PyTorch: {pip_install('torch')}") from None
     chosen = tuple(
         v for v in VARIANTS if strategy in (v.strategy, "all") and (v.offload_optimiser or not offload_optimiser)
     )

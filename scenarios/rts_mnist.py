@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from tqdm import tqdm
 
 import ipuperf
 from ipuperf.machine import Machine, load_machine
+from ipuperf.progress import shows_progress
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _json_number(value: float) -> float | int | str:
 def run(machine: str = "pod4") -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """All rows, and the traces by placement name."""
     rows, traces = [], {}
-    for placement in tqdm(PLACEMENTS, desc="placements", leave=False, disable=not sys.stderr.isatty()):
+    for placement in tqdm(PLACEMENTS, desc="placements", leave=False, disable=not shows_progress()):
         row, traces[placement.name] = simulate_placement(placement, machine)
         rows.append(row)
     return rows, traces

@@ -16,12 +16,8 @@ from ipuperf.cli.terminal import echo
 if TYPE_CHECKING:
     from ipuperf.report import Comparison
 
-    _Type = click.ParamType[float]
-else:
-    _Type = click.ParamType  # generic since click 8.4 only
 
-
-class _Percent(_Type):
+class _Percent(click.ParamType[float]):
     """A percentage with its sign, ``2%``, converted to a share."""
 
     name = "percentage"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipuperf.cli.parameters import MACHINE_OR_FILE
 from ipuperf.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -17,7 +18,14 @@ MEAN, DEVIATION = 0.1307, 0.3081
 
 @click.command()
 @click.option("--steps", default=120, show_default=True, type=click.IntRange(1), help="Training steps of 256 samples.")
-@click.option("--machine", default="pod4", show_default=True, metavar="NAME|FILE", help="Machine preset or TOML file.")
+@click.option(
+    "--machine",
+    default="pod4",
+    show_default=True,
+    metavar="NAME|FILE",
+    type=MACHINE_OR_FILE,
+    help="Machine preset or TOML file.",
+)
 @click.option(
     "--seed",
     default=42,
@@ -67,17 +75,16 @@ def _train(
     generator: np.random.Generator,
 ) -> float:
     """Train for ``steps`` steps and return the accuracy on the test set."""
-    import sys
-
     import numpy as np
     from tqdm import tqdm
 
     from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
+    from ipuperf.progress import shows_progress
 
     options = TrainingOptions()
     program = training_session(options)
     shape = (options.gradient_accumulation, options.replicas, options.micro_batch_size)
-    hidden = not sys.stderr.isatty()  # a bar is no line of a log file
+    hidden = not shows_progress()  # a bar is no line of a log file
     with program.session as session, tqdm(total=steps, desc="training", leave=False, disable=hidden) as bar:
         for _ in range(steps):
             chosen = generator.integers(0, len(train[0]), options.global_batch_size)

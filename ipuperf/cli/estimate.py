@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ipuperf.cli.parameters import FilePath, OutputFile
+from ipuperf.cli.parameters import FilePath, Name, OutputFile, chip_names
 from ipuperf.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -27,13 +27,23 @@ def _options(*options: Callable[[_Function], _Function]) -> Callable[[_Function]
     return apply
 
 
+_DTYPE = Name(lambda: ["f16", "f32"])
 _CHIP = click.option(
-    "--chip", default="gc200", show_default=True, metavar="NAME", help="gc2, gc200, bow, or a machine (its chip)."
+    "--chip",
+    default="gc200",
+    show_default=True,
+    metavar="NAME",
+    type=Name(chip_names, files=True),
+    help="gc2, gc200, bow, or a machine (its chip).",
 )
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 _TYPES = _options(
-    click.option("--dtype", default="f16", show_default=True, help="Type of the operands and the result: f16, f32."),
-    click.option("--partials", default="f32", show_default=True, help="Type of the partial sums: f16, f32."),
+    click.option(
+        "--dtype", default="f16", show_default=True, type=_DTYPE, help="Type of the operands and the result: f16, f32."
+    ),
+    click.option(
+        "--partials", default="f32", show_default=True, type=_DTYPE, help="Type of the partial sums: f16, f32."
+    ),
 )
 _AMP = click.option(
     "--amp", default=0.6, show_default=True, type=float, help="availableMemoryProportion, above 0 and at most 1."
@@ -75,11 +85,11 @@ def estimate(context: click.Context, source: Path | None, target: Path | None) -
 def _table(source: Path, target: Path) -> None:
     """Answer the questions of one file in another file."""
     import csv
-    import sys
 
     from tqdm import tqdm
 
     from ipuperf.lowering.estimates import ESTIMATE_OUTPUTS, EstimateError, answer, read_questions
+    from ipuperf.progress import shows_progress
     from ipuperf.trace import replacing
 
     try:
@@ -90,7 +100,7 @@ def _table(source: Path, target: Path) -> None:
         with replacing(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, ESTIMATE_OUTPUTS, lineterminator="\n")
             writer.writeheader()
-            for question in tqdm(questions, desc="plans", leave=False, disable=not sys.stderr.isatty()):
+            for question in tqdm(questions, desc="plans", leave=False, disable=not shows_progress()):
                 writer.writerow(answer(question()))
     except EstimateError as error:
         raise click.ClickException(f"{source}: {error}") from error
@@ -126,6 +136,7 @@ def _show(find: Callable[[], ConvolutionPlan], *, as_json: bool) -> None:
     default="nonemm",
     show_default=True,
     metavar="PASS",
+    type=Name(lambda: ["nonemm", "fcinf", "fcfwd", "fcbwd", "fcwu"]),
     help="nonemm, or of a fully connected layer fcinf, fcfwd, fcbwd, fcwu.",
 )
 def matmul(
@@ -155,6 +166,7 @@ def matmul(
     default="fwd",
     show_default=True,
     metavar="PASS",
+    type=Name(lambda: ["fwd", "bwd", "wu"]),
     help="fwd, bwd (gradient of the input), wu (of the weights).",
 )
 def convolution(
@@ -177,7 +189,7 @@ def convolution(
 @estimate.command()
 @_options(_CHIP, _JSON)
 @click.option("--name", required=True, help="A family (UnaryOp1D, ScaledAdd ...) or a part of a vertex type (relu).")
-@click.option("--dtype", default="f16", show_default=True, help="Type of the elements: f16, f32.")
+@click.option("--dtype", default="f16", show_default=True, type=_DTYPE, help="Type of the elements: f16, f32.")
 @click.option("--elements", default="64,384,1000,4096", show_default=True, help="Elements on a tile, with commas.")
 def vertex(chip: str, as_json: bool, name: str, dtype: str, elements: str) -> None:
     """Tile cycles of the vertices of a family for some numbers of elements on a tile."""

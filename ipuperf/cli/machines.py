@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from ipuperf.cli.parameters import MACHINE_OR_FILE
 from ipuperf.cli.terminal import echo
 
 
 @click.command("machines")
-@click.argument("name", required=False, metavar="[NAME|FILE.toml]")
+@click.argument("name", required=False, metavar="[NAME|FILE.toml]", type=MACHINE_OR_FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def machines(name: str | None, as_json: bool) -> None:
     """List the machines, or describe one.

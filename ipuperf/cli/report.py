@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ipuperf.cli.parameters import FilePath, OutputFile
-from ipuperf.cli.terminal import echo
+from ipuperf.cli.terminal import echo, remark
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
@@ -33,11 +33,12 @@ def trace_file(run: Path) -> Path:
 def _levers(folder: Path, trace: Trace) -> str:
     """Say what changes of the program would gain, or why that is unknown. The gains are kept in the folder."""
     from ipuperf.report.advice import ADVICE
+    from ipuperf.runtime.origin import ORIGIN
     from ipuperf.tools.levers import RerunError, lever_values, levers_text, measure, rerun_of, unsimulated_text
     from ipuperf.trace import replacing
 
-    if sys.stderr.isatty():
-        echo("running the program again ...", err=True)
+    if (folder / ORIGIN).is_file():
+        remark("running the program again, and once more for each change that needs it; files it writes are replaced")
     try:
         run = rerun_of(folder, trace)
     except RerunError as error:
@@ -57,7 +58,11 @@ def _levers(folder: Path, trace: Trace) -> str:
     help="The page to write.  [default: beside the trace]",
 )
 @click.option("--open/--no-open", "show", default=None, help="Open the page in a browser.  [default: on a terminal]")
-@click.option("--why", is_flag=True, help="Say what bounds the run and what would change it; write no page.")
+@click.option(
+    "--why",
+    is_flag=True,
+    help="Say what bounds the run, then run its program again with changes and say what each gains; write no page.",
+)
 @click.option("--recover", is_flag=True, help="RUN is the DIR of a run that was cut short: write its reports.")
 def report(run: Path, output: Path | None, show: bool | None, why: bool, recover: bool) -> None:
     """Write the report of RUN as one HTML file, and open it.

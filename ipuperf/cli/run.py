@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from ipuperf.cli.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of
-from ipuperf.cli.parameters import FilePath
-from ipuperf.cli.terminal import say
+from ipuperf.cli.parameters import Choice, FilePath, Name, machine_names
+from ipuperf.cli.terminal import amount, change_amount, remark, say
+from ipuperf.near_names import near_names
 
 if TYPE_CHECKING:
     from ipuperf.runtime.settings import RunSettings
 
 
+_BEFORE_SCRIPT = ("quiet", "verbose")
+"""Options that are ours only before SCRIPT, as many scripts have them too."""
+_FLAGS = ("-q", "--quiet", "-v", "--verbose")
+_AT_SCRIPT = "ipuperf.cli.run.at_script"
 _LISTED = 4
 """Most sessions whose figures are printed at the end; the first ones are."""
 
@@ -34,12 +38,26 @@ class _RunCommand(click.Command):
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = False
         options, _, _ = self.make_parser(ctx).parse_args(list(args))  # stops at the script
         ctx.ignore_unknown_options = ctx.allow_interspersed_args = True
-        behind = options["args"] if isinstance(options["args"], (list, tuple)) else ()  # neither without a script
+        # There is none without a script, nor where a shell asks how an option's value goes on.
+        words = options.get("args")
+        behind = words if isinstance(words, (list, tuple)) else ()
+        if ctx.resilient_parsing or not isinstance(options.get("script"), str):
+            return super().parse_args(ctx, args)
+        ctx.meta[_AT_SCRIPT] = True
+        asked = {name: bool(options.get(name) or ctx.lookup_default(name)) for name in _BEFORE_SCRIPT}
+        change_amount(**asked, debug=False)
+        place = len(args) - len(behind) - 1
+        args = [word for word in args[:place] if word not in _FLAGS] + args[place:]
         # A `--` before the script's words ends our options, so none of its options is questioned.
         settled = "--" in args[: len(args) - len(behind) - 1]
         for word in () if settled else itertools.takewhile(lambda word: word != "--", behind):
             self._question(ctx, word)
         return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters; without those that many scripts have too, once they have been read before SCRIPT."""
+        params = super().get_params(ctx)
+        return [param for param in params if param.name not in _BEFORE_SCRIPT] if ctx.meta.get(_AT_SCRIPT) else params
 
     def _question(self, ctx: click.Context, word: str) -> None:
         """Raise `click.UsageError` for an option that nearly, but not exactly, equals one of ours."""
@@ -48,9 +66,7 @@ class _RunCommand(click.Command):
         normalised = option.lstrip("-").lower().replace("_", "-")
         if not word.startswith("-") or option[2:] in ours or len(normalised) < 3:
             return
-        near = [name for name in ours if name.startswith(normalised)] or difflib.get_close_matches(
-            normalised, ours, 1, 0.83
-        )
+        near = [name for name in ours if name.startswith(normalised)] or near_names(normalised, ours, 1, 0.83)
         if near:
             problem = f"No such option '{option}'. Did you mean '--{near[0]}'?"
             raise click.UsageError(f"{problem} If it is the script's own, put it after '--'.", ctx)
@@ -63,20 +79,20 @@ class _RunCommand(click.Command):
     default="auto",
     show_default=True,
     metavar="NAME|FILE",
+    type=Name(lambda: ["auto", *machine_names()], files=True),
     help="Machine preset or TOML file; auto takes the smallest preset with enough IPUs.",
 )
 @click.option(
     "--clock",
-    type=click.Choice(["simulated", "wall"]),
+    type=Choice(["simulated", "everywhere", "wall"]),
     default="simulated",
     show_default=True,
-    help="What time.time() and time.perf_counter() show inside the script.",
+    help="What time.time() shows inside the script; everywhere: in progress bars, Keras and TensorBoard too.",
 )
 @click.option(
     "--report", metavar="DIR", type=FilePath(file_okay=False), help="Write a report of each session below DIR."
 )
 @click.option("--no-numbers", is_flag=True, help="Compute no values: end where the first are needed, and simulate.")
-@click.option("--debug", is_flag=True, help="Tracebacks with the frames of ipuperf and of libraries.")
 @click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -85,7 +101,6 @@ def run(
     clock: str,
     report: Path | None,
     no_numbers: bool,
-    debug: bool,
     strict_memory: bool,
     args: tuple[str, ...],
 ) -> None:
@@ -99,7 +114,7 @@ def run(
     from ipuperf.machine import load_machine
     from ipuperf.report import folder_kept
     from ipuperf.runtime.origin import origin_of
-    from ipuperf.runtime.reports import Journal, unfinished
+    from ipuperf.runtime.reports import Journal, finished, unfinished
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
     if machine != AUTO:
@@ -114,8 +129,10 @@ def run(
             # Said before this run makes its own journal, which has the same kind of name.
             for cut_short in unfinished(there):
                 say(f"{cut_short}: a run was cut short; 'ipuperf report {report} --recover' saves what it had done")
+            if earlier := ", ".join(finished(there)):
+                remark(f"--report {report} holds {earlier} of an earlier run; a report of the same name is replaced")
             settings.journal = Journal(there, origin)
-        code, ended = _run(script, args, clock, debug)
+        code, ended = _run(script, args, clock)
         # The program ended before its first run, so nothing has made the trace yet.
         if no_numbers and not code:
             for executable in settings.executables:
@@ -123,13 +140,13 @@ def run(
         raise SystemExit(_finish(settings, report, code, ended))
 
 
-def _run(script: Path, args: tuple[str, ...], clock: str, debug: bool) -> tuple[int, bool]:
+def _run(script: Path, args: tuple[str, ...], clock: str) -> tuple[int, bool]:
     """Run the script; return its exit code, and whether Ctrl-C or a signal ended it."""
     from ipuperf.runtime.script import run_script
 
     try:
         with ended_by_signals():
-            return run_script(script, args, clock=clock, debug=debug).exit_code, False
+            return run_script(script, args, clock=clock, debug=amount().debug).exit_code, False
     except KeyboardInterrupt as stop:
         say(f"ended by {stop}" if isinstance(stop, Ended) else "interrupted")
         # Shells report a process that a signal ended as 128 plus the signal's number.
@@ -151,14 +168,14 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
         simulated = [executable for executable in settings.executables if executable.is_simulated]
         for executable in simulated[:_LISTED]:
             for line in figures_of(executable):
-                say(f"{executable.name}: {line}", "")
+                remark(f"{executable.name}: {line}")
         if len(simulated) > _LISTED:
-            say(f"... and {len(simulated) - _LISTED:,} more sessions", "")
+            remark(f"... and {len(simulated) - _LISTED:,} more sessions")
 
     try:
         # After Ctrl-C, sessions that have not run yet are not simulated just for a report.
         write_reports(
-            settings, compiled=ended, written=lambda folder: say(f"report: {Path(report or '', folder.name)}", "")
+            settings, compiled=ended, written=lambda folder: remark(f"report: {Path(report or '', folder.name)}")
         )
     except Exception as error:
         problem = line_of(error)
@@ -173,7 +190,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
         return code or WRONG
     # The hint is only for runs that would have had a report.
     if report is None and not code and any(executable.is_simulated for executable in settings.executables):
-        say("report: none, '--report DIR' before the script writes one", "")
+        remark("report: none, '--report DIR' before the script writes one")
     if report is not None and not settings.executables:
         say(f"no report in {report}: the script made no session")
     return code

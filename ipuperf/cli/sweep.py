@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipuperf.cli.parameters import FilePath
+from ipuperf.cli.parameters import FACTOR, Choice, FilePath, Name
 from ipuperf.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ _TABLES = (".parquet", ".csv", ".json")
 
 @click.command()
 @click.argument("source", metavar="FILE.toml|SCRIPT|TABLE", type=FilePath(exists=True, dir_okay=False))
-@click.option("--factor", "factors", multiple=True, metavar="NAME=V,V..", help="A factor of SCRIPT with its values.")
+@click.option(
+    "--factor", "factors", multiple=True, metavar="NAME=V,V..", type=FACTOR, help="A factor of SCRIPT with its values."
+)
 @click.option("--where", "constraints", multiple=True, metavar="EXPRESSION", help="Run only what satisfies this.")
 @click.option(
     "--out",
@@ -31,10 +33,11 @@ _TABLES = (".parquet", ".csv", ".json")
 )
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each core]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster there (tcp://...) instead of processes.")
-@click.option("--format", "table", type=click.Choice(["parquet", "csv", "json"]), default="parquet", show_default=True,
+@click.option("--format", "table", type=Choice(["parquet", "csv", "json"]), default="parquet", show_default=True,
               help="Format of the table.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON and write no table.")
 @click.option("--plot", "plots", multiple=True, metavar="KIND:COLUMNS",
+              type=Name(lambda: ["lines:", "heatmap:", "pareto:"]),
               help="lines:X,Y[,BY] heatmap:X,Y,VALUE pareto:X,Y[,BY], written as plot-N-KIND.png.")  # fmt: skip
 @click.option("--retry", is_flag=True, help="Run again what failed before.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

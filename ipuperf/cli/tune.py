@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipuperf.cli.parameters import FilePath
+from ipuperf.cli.parameters import FACTOR, MACHINE_OR_FILE, FilePath, Name, case_ids, model_names
 from ipuperf.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("program", metavar="MODEL|FILE.toml|SCRIPT", required=False)
-@click.option("--machine", metavar="NAME", help="Preset or machine file.")
+@click.argument("program", metavar="MODEL|FILE.toml|SCRIPT", required=False, type=Name(model_names, files=True))
+@click.option("--machine", metavar="NAME", type=MACHINE_OR_FILE, help="Preset or machine file.")
 @click.option("--global-batch", type=click.IntRange(1), metavar="N", help="Samples of a weight update.")
-@click.option("--like", metavar="CASE", help="Begin with a case of `ipuperf validate` and vary how it runs.")
-@click.option("--set", "fixed", multiple=True, metavar="NAME=VALUE", help="A factor with one value (JSON or text).")
-@click.option("--factor", "factors", multiple=True, metavar="NAME=V,V..",
+@click.option(
+    "--like", metavar="CASE", type=Name(case_ids), help="Begin with a case of `ipuperf validate` and vary how it runs."
+)
+@click.option(
+    "--set", "fixed", multiple=True, metavar="NAME=VALUE", type=FACTOR, help="A factor with one value (JSON or text)."
+)
+@click.option("--factor", "factors", multiple=True, metavar="NAME=V,V..", type=FACTOR,
               help="A factor with the values to try (JSON or texts, as pipeline=[0,4,4,4],[1,4,4,3]).")  # fmt: skip
 @click.option("--where", "constraints", multiple=True, metavar="EXPRESSION", help="Choose only what satisfies this.")
 @click.option(

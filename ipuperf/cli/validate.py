@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipuperf.cli.parameters import FilePath, OutputFile
+from ipuperf.cli.parameters import FilePath, Name, OutputFile, case_ids
 from ipuperf.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "-k",
     "names",
     metavar="NAME",
+    type=Name(case_ids),
     multiple=True,
     help="Only cases with NAME in their id, slow ones too; may be given several times.",
 )
@@ -166,11 +167,12 @@ def _leave_one_out(cases: Sequence[Case], jobs: int) -> tuple[str, list[dict[str
 @contextmanager
 def _bar(total: int, title: str) -> Iterator[Callable[..., None]]:
     """Give a progress bar on a terminal; the function moves it by one and may set the total."""
-    import sys
 
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=title, leave=False, disable=not sys.stderr.isatty()) as bar:
+    from ipuperf.progress import shows_progress
+
+    with tqdm(total=total, desc=title, leave=False, disable=not shows_progress()) as bar:
 
         def move(name: str, total: int = total) -> None:
             bar.total = total

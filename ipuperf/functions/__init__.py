@@ -5,7 +5,6 @@ gives tensors of the IR. Names and arguments are PopXL's where PopXL has the fun
 front ends add their own names, argument rules and types.
 """
 
-# ruff: noqa: F401  # the imports are the package's content
 from . import (
     activations,
     arithmetic,
@@ -21,3 +20,21 @@ from . import (
     updates,
 )
 from .making import constant, make, make_all
+
+__all__ = [
+    "activations",
+    "arithmetic",
+    "arranging",
+    "constant",
+    "elementary",
+    "losses",
+    "make",
+    "make_all",
+    "networks",
+    "products",
+    "random",
+    "reductions",
+    "selection",
+    "shapes",
+    "updates",
+]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ipuperf import ops as _k
 from ipuperf.ir import FLOAT8_143, FLOAT16, FLOAT32, INT32, DType, Operand, OptionError, ShapeError, Tensor
+from ipuperf.near_names import instead_of
 from ipuperf.ops.pooling import resize
 
 from .arranging import padded
@@ -294,7 +295,7 @@ def interpolate(
 
 def _known(name: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
-        raise ValueError(f"interpolate: {name} {value!r}; allowed: {', '.join(allowed)}")
+        raise ValueError(f"interpolate: {name} {value!r}{instead_of(value, allowed)}")
 
 
 def roi_align(

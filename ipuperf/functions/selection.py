@@ -7,6 +7,7 @@ from typing import Any
 
 from ipuperf import ops as _k
 from ipuperf.ir import OptionError, Tensor
+from ipuperf.near_names import instead_of
 from ipuperf.ops.selection import scatter as scatter_ops
 
 from .making import make, make_all
@@ -105,7 +106,7 @@ def scatter_reduce(
         ValueError: neither ``initial_values`` nor ``axis_size``, or another reduction.
     """
     if reduction not in scatter_ops.REDUCTIONS:
-        raise ValueError(f"scatter_reduce: reduction {reduction!r}; allowed: {', '.join(scatter_ops.REDUCTIONS)}")
+        raise ValueError(f"scatter_reduce: reduction {reduction!r}{instead_of(reduction, scatter_ops.REDUCTIONS)}")
     if axis_size is None:
         if initial_values is None:
             raise ValueError("scatter_reduce: one of initial_values and axis_size is needed")

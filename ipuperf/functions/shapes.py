@@ -14,6 +14,7 @@ import numpy as np
 
 from ipuperf import ops as _k
 from ipuperf.ir import DType, ShapeError, Tensor, TensorSpec
+from ipuperf.near_names import instead_of
 
 from .making import make, make_all, many
 
@@ -221,7 +222,7 @@ def init(
         ValueError: another ``init_type``.
     """
     if init_type not in INIT_TYPES:
-        raise ValueError(f"init_type {init_type!r}; allowed: {', '.join(INIT_TYPES)}")
+        raise ValueError(f"init_type {init_type!r}{instead_of(init_type, INIT_TYPES)}")
     return make(
         _k.Init,
         name=name or "init_out",

@@ -19,7 +19,6 @@ and an op made anew from them is the same op. A subclass has the attributes of i
 
 from __future__ import annotations
 
-import difflib
 import numbers
 import operator
 import textwrap
@@ -28,6 +27,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
+
+from ipuperf.near_names import instead_of
 
 from .dtype import ALL_DTYPES, DType
 from .errors import DTypeError, IrError
@@ -286,7 +287,7 @@ def give(op: Op, given: Mapping[str, Any]) -> None:
     known, settled = op.declared, op.attributes
     if not given.keys() <= known.keys():
         name = next(name for name in given if name not in known)
-        raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}; {_instead(name, known)}")
+        raise IrError(f"{op.where()}: there is no attribute {name}={_shown(given[name])}{_instead(name, known)}")
     settled.update(op.defaults)
     # Classes whose defaults never depend on the op only look at the attributes that are given.
     for name in known if op.settles else given:
@@ -306,7 +307,5 @@ def _shown(value: Any) -> str:
 def _instead(name: str, known: Mapping[str, Any]) -> str:
     """The end of the message about an unknown attribute: what can be given in its place."""
     if not known:
-        return "this op takes none"
-    close_matches = difflib.get_close_matches(name, list(known), 1)
-    suggestion = f"did you mean {close_matches[0]}? " if close_matches else ""
-    return f"{suggestion}allowed: {', '.join(known)}"
+        return "; this op takes none"
+    return instead_of(name, known)

@@ -12,6 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ipuperf.near_names import instead_of
+
 
 @dataclass(frozen=True)
 class DType:
@@ -80,7 +82,7 @@ def dtype_of(array: np.ndarray | np.generic) -> DType:
     # Structured arrays of 8-bit floats carry their type's name as the field's name.
     name = (array.dtype.names or (array.dtype.name,))[0]
     if name not in ALL_DTYPES:
-        raise KeyError(f"NumPy type {name!r} has no IPU counterpart; allowed: {', '.join(ALL_DTYPES)}")
+        raise KeyError(f"NumPy type {name!r} has no IPU counterpart{instead_of(name, ALL_DTYPES)}")
     return ALL_DTYPES[name]
 
 

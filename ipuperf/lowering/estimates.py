@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
+from ipuperf.near_names import instead_of
+
 from .planner.alternatives import layer_cost, next_best
 from .planner.arguments import chip_named, dtype_named, plan_convolution, plan_matmul
 from .planner.plan import ConvolutionPlan
@@ -82,7 +84,7 @@ def read_questions(rows: Iterable[Mapping[str, object]], columns: Iterable[str])
     names = list(columns)
     for name in names:
         if name not in ESTIMATE_INPUTS:
-            raise EstimateError(f"header, column {name}: unknown; allowed: {', '.join(ESTIMATE_INPUTS)}")
+            raise EstimateError(f"header, column {name}: unknown{instead_of(name, ESTIMATE_INPUTS)}")
         if names.count(name) > 1:
             raise EstimateError(f"header, column {name}: is there {names.count(name)} times")
     for name in ("kind", "target", "dtype"):
@@ -100,7 +102,7 @@ def _cells(number: int, row: Mapping[str, object]) -> _Cells:
 def _question(cells: _Cells) -> Question:
     kind = cells.text("kind")
     if kind not in ("matmul", "conv"):
-        raise cells.error("kind", f"is {kind!r}; allowed: matmul, conv")
+        raise cells.error("kind", f"is {kind!r}{instead_of(kind, ('matmul', 'conv'))}")
     foreign_columns = _CONVOLUTION if kind == "matmul" else _PRODUCT
     for column in foreign_columns:
         if cells.values.get(column, "").strip():

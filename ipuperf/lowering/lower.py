@@ -14,6 +14,7 @@ from ipuperf.ir import Ir, IrError
 from ipuperf.ir.collector import collector_paused
 from ipuperf.kinds import checked
 from ipuperf.machine import MachineError
+from ipuperf.near_names import instead_of
 from ipuperf.ops.products.float8 import needed_architecture
 
 from .assembly import assemble
@@ -43,7 +44,7 @@ def check(program: Compilation) -> Compilation:
     """
     ir, machine = program.ir, program.machine
     if program.sync_pattern not in SYNC_PATTERNS:
-        raise IrError(f"sync_pattern is {program.sync_pattern!r}, allowed: {', '.join(SYNC_PATTERNS)}")
+        raise IrError(f"sync_pattern is {program.sync_pattern!r}{instead_of(program.sync_pattern, SYNC_PATTERNS)}")
     check_streaming_memory(ir, machine)
     float8_op = needed_architecture(ir)
     if float8_op is not None and machine.chip.architecture != float8_op[1]:

@@ -28,6 +28,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
 from ipuperf.machine.errors import MachineError
+from ipuperf.near_names import instead_of
 
 KINDS = ("datasheet", "measured", "calibrated", "assumed")
 
@@ -138,9 +139,11 @@ def read_figure(where: str, table: Any, dimension: str, may_be_absent: bool) -> 
         _text(where, table, key)
     units = UNITS[dimension]
     if table["unit"] not in units:
-        raise MachineError(f"{where}: unknown unit {table['unit']!r} for a {dimension}, allowed: {', '.join(units)}")
+        raise MachineError(
+            f"{where}: unknown unit {table['unit']!r} for a {dimension}{instead_of(table['unit'], units)}"
+        )
     if table["kind"] not in KINDS:
-        raise MachineError(f"{where}: unknown kind {table['kind']!r}, allowed: {', '.join(KINDS)}")
+        raise MachineError(f"{where}: unknown kind {table['kind']!r}{instead_of(table['kind'], KINDS)}")
     figure = Figure(_number(where, table["value"]), table["unit"], table["source"], table["kind"])
     _check_range(where, figure, dimension)
     return figure
@@ -175,7 +178,7 @@ def _exact_keys(where: str, table: dict[str, Any], keys: tuple[str, ...]) -> Non
     unknown = sorted(set(table) - set(keys))
     missing = [key for key in keys if key not in table]
     if unknown:
-        raise MachineError(f"{where}: unknown key {unknown[0]!r} in a figure, allowed: {', '.join(keys)}")
+        raise MachineError(f"{where}: unknown key {unknown[0]!r} in a figure{instead_of(unknown[0], keys)}")
     if missing:
         raise MachineError(f"{where}: missing {missing[0]!r} in a figure, needed: {', '.join(keys)}")
 

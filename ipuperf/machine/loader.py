@@ -33,8 +33,9 @@ from ipuperf.machine.model import (
     RearrangementRates,
     StreamingMemory,
 )
-from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, FileLayer, canonical, close, read_layer
+from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, FileLayer, canonical, read_layer
 from ipuperf.machine.wiring import build_topology
+from ipuperf.near_names import did_you_mean
 
 MOST_IPUS = 2048
 """IPUs of the largest machine. Time and memory for wiring a machine grow with the square of its IPUs."""
@@ -56,7 +57,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
     """
     if not isinstance(name_or_path, (str, Path)):
         problem = f"{name_or_path!r} ({type(name_or_path).__name__}) is no machine"
-        raise MachineError(f"load_machine: {problem}, allowed: the name of a preset, the path of a TOML file")
+        raise MachineError(f"{problem}, allowed: the name of a preset, the path of a TOML file")
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml") or re.search(r"[/\\]", name_or_path):
         return _build(_stack(Path(name_or_path)))
     return _built_in(name_or_path)
@@ -77,14 +78,14 @@ def load_scaled(name_or_path: str | Path, factors: Mapping[str, float]) -> Machi
     """
     path = name_or_path
     if not isinstance(path, Path) and not (path.endswith(".toml") or re.search(r"[/\\]", path)):
-        path = _preset(path, "machine", "load_scaled")
+        path = _preset(path, "machine")
     return _build(_stack(Path(path)), factors)
 
 
 @cache
 def _built_in(name: str) -> Machine:
     """A preset. Its file is part of the package and does not change while a program runs, so the cache stays valid."""
-    return _build(_stack(_preset(name, "machine", "load_machine")))
+    return _build(_stack(_preset(name, "machine")))
 
 
 def preset_ipus() -> dict[str, int]:
@@ -98,7 +99,7 @@ def preset_ipus() -> dict[str, int]:
 def _ipus_of_preset(name: str) -> int:
     """IPUs of a preset. It is cached, as every program that is too large for the smallest machine needs all of them."""
     # The number of IPUs stands in machine files, so the files of the parts need not be read.
-    chain = tuple(_chain(_preset(name, "machine", "presets"), "machine"))
+    chain = tuple(_chain(_preset(name, "machine"), "machine"))
     return _Reader(_Stack(chain, chain)).whole("system.ipus")
 
 
@@ -124,13 +125,14 @@ def _in_room(room: str) -> list[str]:
     return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
 
 
-def _preset(name: str, room: str, where: str) -> Path:
+def _preset(name: str, room: str, where: str = "") -> Path:
     names = _in_room(room)
     if name not in names:
         room_name = "machine" if room == "machine" else room.replace("-", " ")
+        prefix = f"{where}: " if where else ""
         hint = "; a file must end in .toml" if room == "machine" else ""
         raise MachineError(
-            f"{where}: unknown {room_name} {name!r}{close(name, names)}, presets: {', '.join(names)}{hint}"
+            f"{prefix}unknown {room_name} {name!r}{did_you_mean(name, names)}, presets: {', '.join(names)}{hint}"
         )
     return DATA / f"{room}-{name}.toml"
 
@@ -188,7 +190,7 @@ class _Reader:
         figure = self.figures.get(dotted)
         if not isinstance(figure, Figure):
             present = [key for key, entry in self.figures.items() if isinstance(entry, Figure)]
-            raise self.error(dotted, f"the machine has no such figure to multiply{close(dotted, present)}")
+            raise self.error(dotted, f"the machine has no such figure to multiply{did_you_mean(dotted, present)}")
         is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
         if not (is_number and 0 < factor < math.inf):
             raise self.error(dotted, f"multiplied by {factor!r}, allowed: a factor above 0")

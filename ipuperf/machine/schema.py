@@ -7,16 +7,16 @@ and ``machine-``. A chip file may hold only ``chip.*``, and so on. A machine fil
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.figures import Absence, Figure, read_figure
+from ipuperf.near_names import did_you_mean, instead_of
 
 ARCHITECTURES = ("ipu1", "ipu2", "ipu21")
 WIRINGS = ("single", "ladder", "torus")
@@ -191,12 +191,6 @@ def allowed_keys(room: str) -> frozenset[str]:
     return frozenset({key for key in keys if key.startswith(f"{_SECTION[room]}.")} | {"extends", "description"})
 
 
-def close(word: str, words: Iterable[str]) -> str:
-    """A " (did you mean ...?)" for the nearest of ``words``, or nothing."""
-    matches = difflib.get_close_matches(word, list(words), n=3, cutoff=0.5)
-    return f" (did you mean {' or '.join(matches)}?)" if matches else ""
-
-
 def _leaves(file: str, prefix: str, table: dict[str, Any], allowed: frozenset[str]) -> list[tuple[str, Any]]:
     """Walk a TOML table down to the keys of the schema; raise on the first key that leads nowhere."""
     leaves: list[tuple[str, Any]] = []
@@ -212,7 +206,7 @@ def _leaves(file: str, prefix: str, table: dict[str, Any], allowed: frozenset[st
         if not any(allowed_key.startswith(f"{name}.") for allowed_key in allowed):
             siblings = _siblings(canonical(prefix + "?"), allowed)
             raise MachineError(
-                f"{file}: {dotted}: unknown key{close(key, siblings)}, allowed here: {', '.join(siblings)}"
+                f"{file}: {dotted}: unknown key{did_you_mean(key, siblings)}, allowed here: {', '.join(siblings)}"
             )
         if not isinstance(value, dict):
             raise MachineError(f"{file}: {dotted}: {value!r} is not a table, write [{dotted}]")
@@ -236,5 +230,5 @@ def _word(where: str, value: Any, choices: tuple[str, ...] | None) -> str:
     if not isinstance(value, str) or not value.strip():
         raise MachineError(f"{where}: {value!r} must be a text that is not empty")
     if choices and value not in choices:
-        raise MachineError(f"{where}: {value!r} is not known{close(value, choices)}, allowed: {', '.join(choices)}")
+        raise MachineError(f"{where}: {value!r} is not known{instead_of(value, choices)}")
     return value

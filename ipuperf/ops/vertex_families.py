@@ -7,6 +7,7 @@ are not here, as their cycles depend on the plan.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ir import FLOAT16, FLOAT32, INT32, DType
+from ipuperf.near_names import did_you_mean
 
 from . import randomness, vertices
 from .selection import gather
@@ -149,8 +151,10 @@ def estimate_vertices(name: str, dtype: DType, elements: Sequence[int], chip: Ch
         # No family has this name: look at all vertex types.
         entries = [entry for family in FAMILIES.values() for entry in family(dtype) if lower_name in entry[0].lower()]
     if not entries or not name:
+        types = (entry[0] for family in FAMILIES.values() for entry in family(dtype))
+        near = did_you_mean(name, [*FAMILIES, *(word for text in types for word in re.findall(r"\w+", text))])
         raise ValueError(
-            f"vertex is {name!r}, which is none for {dtype}; families: {', '.join(FAMILIES)}, or a part of a "
+            f"vertex is {name!r}, which is none for {dtype}{near}; families: {', '.join(FAMILIES)}, or a part of a "
             "vertex type such as RELU"
         )
     count = np.asarray(elements, dtype=np.int64)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ipuperf.report.aligned import timelines_figure
 from ipuperf.report.breakdown import PARTS, breakdown, breakdown_cycles, critical_ipu
+from ipuperf.report.chakra import to_chakra
 from ipuperf.report.chrome import to_chrome_json
 from ipuperf.report.comparison import Comparison, compare
 from ipuperf.report.comparison_text import comparison_text, comparison_values
@@ -66,6 +67,7 @@ __all__ = [
     "time_split_figure",
     "timeline_figure",
     "timelines_figure",
+    "to_chakra",
     "to_chrome_json",
     "to_perfetto",
     "waits",

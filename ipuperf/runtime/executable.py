@@ -16,6 +16,7 @@ import numpy as np
 
 from ipuperf.ir import Ir, Stream, Variable
 from ipuperf.ops.products.float8 import needed_architecture
+from ipuperf.progress import timed
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.live import RunLine, simulating
@@ -272,7 +273,8 @@ class Executable:
         }
 
         def lowered() -> DeviceProgram:
-            return lower(self.ir, self.machine, name=self.name, **arguments)
+            with timed(f"{self.name}: lowered for {self.machine.name}"):
+                return lower(self.ir, self.machine, name=self.name, **arguments)
 
         if not self.lowering.again:
             return lowered()
@@ -285,7 +287,7 @@ class Executable:
         from ipuperf.simulation import simulate
 
         program = self.device_program
-        with self.ir.deep_calls(), simulating(self.name) as progress:
+        with self.ir.deep_calls(), simulating(self.name) as progress, timed(f"{self.name}: simulated one run"):
             return simulate(program, self.machine, progress=progress, **self.host_options)
 
     @cached_property

@@ -16,7 +16,9 @@ def figures_of(executable: Executable) -> list[str]:
     executable = executable.as_called()
     trace, seconds = executable.trace, executable.simulated_run_seconds
     meta, samples = trace.meta, executable.options.samples_per_run
-    where = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
+    used, all_ipus = int(meta["num_ipus"]), executable.machine.num_ipus
+    where = f"{used} IPU{'s' if used > 1 else ''}" if used == all_ipus else f"{used} of {all_ipus} IPUs"
+    where = f"{where} of {meta['machine']}"
     lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
     rate = (samples or 1) / seconds if seconds else 0.0
     shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.progress import shows_progress
 from ipuperf.trace.printable import printable
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def simulating(name: str) -> Iterator[Callable[[int], object] | None]:
     On a terminal it updates a line that appears after :data:`SHOWN_AFTER` and vanishes at the end. Elsewhere it is
     None.
     """
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield None
         return
     from tqdm import tqdm
@@ -61,7 +62,7 @@ class RunLine:
         """Record a run: the simulated seconds it took, its samples if known, and its outputs."""
         self._seconds += seconds
         if self._line is None:
-            if not sys.stderr.isatty():
+            if not shows_progress():
                 return
             from tqdm import tqdm
 

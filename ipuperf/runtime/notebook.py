@@ -1,7 +1,7 @@
 """The code cells of a notebook as plain Python, in which every line keeps its number.
 
 A cell that is Python stays as it is. In any other cell, IPython finds where its own lines begin
-(``IPython.core.inputtransformer2``, which comes with ``pip install ipuperf[notebooks]``); this module decides what
+(``IPython.core.inputtransformer2``, which comes with the extra ``notebooks``); this module decides what
 replaces them. Line magics, shell lines and questions (``%matplotlib inline``, ``!pip install x``, ``x?``) become
 ``pass`` with a note on standard error. ``%time STATEMENT`` becomes its statement. ``%%time``, ``%%timeit``,
 ``%%capture`` and ``%%prun`` leave the rest of their cell; any other cell magic leaves nothing.
@@ -16,6 +16,8 @@ import sys
 import warnings
 from pathlib import Path
 from typing import Any, NoReturn
+
+from ipuperf.requirements import pip_install
 
 from .sources import ScriptError, Source
 
@@ -94,8 +96,8 @@ def _need_ipython(lines: list[str], number: int, filename: str) -> None:
         # A cell that is not complete fails behind its last line.
         line = lines[min(number, len(lines)) - 1].strip()
         raise ScriptError(
-            f"{filename} line {number}: {line!r} is not Python; cells with magics or shell lines need IPython, "
-            "`pip install ipuperf[notebooks]`"
+            f"{filename} line {number}: {line!r} is not Python; cells with magics or shell lines need IPython: "
+            f"{pip_install('notebooks')}"
         ) from None
 
 

@@ -199,6 +199,11 @@ def unfinished(directory: Path) -> list[Path]:
     return sorted(directory.glob(f"{_PREFIX}*"), key=lambda folder: folder.stat().st_mtime_ns)
 
 
+def finished(directory: Path) -> list[str]:
+    """Return the names of the reports in ``directory``, in order of creation."""
+    return [folder.name for folder in _folders(directory)]
+
+
 def _settle(journal: Path) -> None:
     """Remove the remains of earlier runs of the program and of killed writers, once the run's reports are written."""
     from ipuperf.report.folder import remove_report

@@ -34,6 +34,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from ipuperf.progress import warnings_clear_of_bars
+from ipuperf.requirements import pip_install
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
 from ipuperf.trace.printable import printable
@@ -112,6 +114,7 @@ def run_script(
             surroundings.enter_context(activate(simulated))
             readers = LIBRARIES if clock == "everywhere" else ()
             surroundings.enter_context(_time_replaced(simulated.time_module(), main, folder, readers))
+        surroundings.enter_context(warnings_clear_of_bars())
         exit_code, error = _execute(sources, main, debug)
     return ScriptResult(main, exit_code, simulated, error)
 
@@ -214,7 +217,7 @@ def _show(error: BaseException, hook: Callable[..., Any] | None, debug: bool) ->
         return
     # The plain message does not say which extra installs the package.
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _IN_EXTRAS:
-        error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'"
+        error.msg = f"{error.msg}: TensorFlow programs need TensorFlow: {pip_install('tensorflow')}"
     if hook is not None:
         hook(type(error), error, error.__traceback__)
         return

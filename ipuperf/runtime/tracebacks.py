@@ -44,6 +44,11 @@ def is_about_the_program(error: BaseException) -> bool:
     """Whether ipuperf raised this error on purpose, or TensorFlow's AutoGraph did, whose text names the program's
     lines.
     """
+    if isinstance(error, AttributeError) and (frames := _frames(error.__traceback__)):
+        # Modules and options of a front end say so when they do not have a name.
+        functions = {frame.tb_frame.f_code.co_name for frame in frames if is_below(_file_of(frame), _PACKAGE)}
+        if functions & {"__getattr__", "__setattr__"}:
+            return True
     return type(error).__module__.startswith("ipuperf.") or hasattr(error, "ag_error_metadata")
 
 

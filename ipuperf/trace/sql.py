@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ipuperf.requirements import pip_install
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.schema import TABLES
 
@@ -34,7 +35,7 @@ def sql(trace: TraceTables, query: str) -> pd.DataFrame:
     try:
         import duckdb
     except ImportError as error:
-        raise ImportError("Trace.sql needs DuckDB: pip install 'ipuperf[sql]'") from error
+        raise ImportError(f"Trace.sql needs DuckDB: {pip_install('sql')}") from error
     words = set(re.findall(r"\w+", query.lower()))
     with duckdb.connect(":memory:") as connection:
         connection.execute("SET python_enable_replacements = false")  # names are tables, never variables

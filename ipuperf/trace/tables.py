@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from ipuperf.near_names import did_you_mean
 from ipuperf.trace.columns import Stored, Words, check_names, code_of, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, SteadyLoop
@@ -202,7 +203,9 @@ class TraceTables:
     def columns(self, name: str) -> dict[str, np.ndarray]:
         """The columns of a table as read-only arrays. Strings are object arrays, made when somebody first asks."""
         if name not in TABLES:
-            raise TraceError(f"trace has no table {name!r}, the tables are {', '.join(TABLES)}")
+            raise TraceError(
+                f"trace has no table {name!r}{did_you_mean(name, TABLES)}, the tables are {', '.join(TABLES)}"
+            )
         stored = self._table(name)
         columns = {key: v.strings() if isinstance(v, Words) else v for key, v in stored.items()}
         # The strings replace the words, so that each column is decoded once.

@@ -210,7 +210,7 @@ MACHINES = {
     "unknown key": ("[chip]\nclok = 3\n", "chip.clok: unknown key (did you mean clock"),
     "unknown table": ("[ddr]\nbandwidth = 3\n", "ddr: unknown key"),
     "missing unit": (f"[chip]\nclock = {_figure(1.5, None)}\n", "chip.clock: missing 'unit'"),
-    "wrong unit": (f"[chip]\nclock = {_figure(1.5, 'GB/s')}\n", "unknown unit 'GB/s' for a frequency, allowed: Hz"),
+    "wrong unit": (f"[chip]\nclock = {_figure(1.5, 'GB/s')}\n", "unknown unit 'GB/s' for a frequency; allowed: Hz"),
     "bare number": ("[chip]\nclock = 1.5\n", "chip.clock: 1.5 is not a figure, write { value = "),
     "link to an IPU that is not there": (
         "[ipu_machine.bundles.rung0]\nbetween = [0, 4]\n",

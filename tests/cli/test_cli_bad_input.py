@@ -94,7 +94,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     },
     "run ok.py": {
         "--machine": MACHINES,
-        "--clock": dict.fromkeys(["''", "real"], "is not one of 'simulated', 'wall'"),
+        "--clock": dict.fromkeys(["''", "real"], "is not one of 'simulated', 'everywhere', 'wall'"),
         "--report": {
             "''": "an empty text is no path",
             "ok.py": "'ok.py' is a file",
@@ -110,6 +110,16 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "ok.py": "cannot read trace ok.py",
         },
         "--output": OUTPUTS,
+    },
+    "export": {
+        "run": {
+            "gone.ipt --format chakra": "'gone.ipt' does not exist",
+            "'' --format chakra": "an empty text is no path",
+            "empty --format chakra": "empty: no trace.ipt in this folder",
+            "ok.py --format chakra": "cannot read trace ok.py",
+        },
+        "--format": {"''": "is not one of 'chakra', 'perfetto'", "chakr": "(did you mean chakra?)"},
+        "--out": {"''": "an empty text is no path"},
     },
     "compare": {
         "runs": {
@@ -174,7 +184,7 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "folder": "is a directory",
             "words.toml": "cannot be read as TOML",
             "binary.toml": "cannot be read as TOML",
-            "case.toml": "unknown key 'case', allowed: script",
+            "case.toml": "unknown key 'case'; allowed: script",
             "table.csv": "say what with --plot",
         },
     },
@@ -197,8 +207,8 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     },
     "tune --machine pod4 --global-batch 64": {
         "program": {
-            "''": "model '': no such model",
-            "nosuch": "unknown model 'nosuch', allowed: the name of a module",
+            "''": "unknown model ''; allowed: bert, clip",
+            "nosuch": "unknown model 'nosuch'; allowed: bert, clip",
             "gone.py": "cannot be read",
             "gone.toml": "cannot be read",
         },

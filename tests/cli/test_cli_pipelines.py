@@ -164,7 +164,7 @@ def test_without_pytorch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     done = CliRunner().invoke(pipeline_mnist.main, [])
     assert done.exit_code == 1
-    assert done.output == "Error: this scenario needs PyTorch: pip install 'ipuperf[torch]'\n"
+    assert done.output.startswith("Error: this scenario needs PyTorch: pip install 'torch<")
 
 
 @pytest.fixture(scope="module")

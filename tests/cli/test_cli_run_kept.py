@@ -19,6 +19,7 @@ from rows import Golden
 from ipuperf.cli import cli, failures
 from ipuperf.cli.run import _finish
 from ipuperf.cli.terminal import say
+from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.executable import RunOptions
 from ipuperf.runtime.figures import figures_of
 from ipuperf.trace import Trace, TraceError
@@ -114,6 +115,10 @@ class Ran:
 
     def as_called(self) -> Ran:
         return self
+
+    @property
+    def machine(self) -> Machine:
+        return load_machine("pod4")
 
     @property
     def trace(self) -> Trace:
@@ -274,16 +279,20 @@ def test_the_demo_without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert train[0][0, 0, 0] == pytest.approx((1 - 0.1307) / 0.3081)
 
 
-def test_a_program_that_runs_again_is_announced_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_program_that_runs_again_is_announced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from ipuperf.cli.report import _levers
+    from ipuperf.cli.terminal import change_amount, spoken
 
     trace = Trace.load(GOLDEN / "report" / "loop.ipt")
-    for terminal in (False, True):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        assert "run.json" in _levers(tmp_path, trace)
-        assert capsys.readouterr() == ("", "running the program again ...\n" if terminal else "")
+    assert "run.json" in _levers(tmp_path, trace)
+    assert capsys.readouterr() == ("", "")  # nothing says what would run again
+    (tmp_path / "run.json").write_text("{}")
+    announced = "running the program again, and once more for each change that needs it; files it writes are replaced"
+    for quiet in (False, True):
+        with spoken():
+            change_amount(quiet, False, False)
+            assert "run.json" in _levers(tmp_path, trace)
+        assert capsys.readouterr() == ("", "" if quiet else f"{announced}\n")
 
 
 class Bar:

@@ -261,5 +261,5 @@ class TestDigits:
 
     def test_without_scikit_learn(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-        with pytest.raises(DatasetError, match=r"pip install 'ipuperf\[data\]'"):
+        with pytest.raises(DatasetError, match=r"pip install 'scikit-learn<.*IPUPERF_DATA"):
             load_digits_28x28(True)

@@ -90,7 +90,11 @@ def test_a_later_decision_is_checked_too():
 @pytest.mark.parametrize(
     ("op_class", "attributes", "message"),
     [
-        (Base, {"size": 3, "keep_dims": True}, "keep_dims=True; did you mean keepdims\\? allowed: size, keepdims"),
+        (
+            Base,
+            {"size": 3, "keep_dims": True},
+            "keep_dims=True \\(did you mean keepdims\\?\\); allowed: size, keepdims",
+        ),
         (Base, {"size": 3, "colour": 1}, "no attribute colour=1; allowed: size, keepdims"),
         (Base, {"size": 3, "axis": 1}, "no attribute axis=1"),
         (Base, {"keepdims": True}, "attribute size is missing; a whole number is needed"),

@@ -298,7 +298,7 @@ def test_a_line_says_which_lever_is_tried(installed_front_ends: Callable) -> Non
         run = run_of("product", installed_front_ends)
     levers = [CallbackThreads(), SyncPatterns()]
     for terminal in (False, True):
-        with mock.patch.object(measuring, "tqdm") as bar, mock.patch.object(measuring.sys, "stderr") as stream:
+        with mock.patch.object(measuring, "tqdm") as bar, mock.patch("sys.stderr") as stream:
             stream.isatty.return_value = terminal
             bar.return_value.__enter__.return_value = line = mock.MagicMock(__iter__=lambda _: iter(levers))
             measure(run, levers)

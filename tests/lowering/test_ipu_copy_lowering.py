@@ -225,7 +225,7 @@ def test_one_ipu_has_nobody_to_wait_for(built):
 
 
 def test_unknown_pattern(built):
-    with pytest.raises(ir.IrError, match="sync_pattern is 'half', allowed: full, single_pipeline, replica_and_ladder"):
+    with pytest.raises(ir.IrError, match="sync_pattern is 'half'; allowed: full, single_pipeline, replica_and_ladder"):
         lower(built, POD4, sync_pattern="half")
 
 

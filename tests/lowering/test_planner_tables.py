@@ -277,14 +277,20 @@ def test_axes_of_a_convolution_one_by_one():
         ({"n": "8"}, "n is '8'; a whole number is needed"),
         ({"dtype": "f64"}, "dtype is 'f64'; allowed: f16, f32"),
         ({"dtype": FLOAT64}, "dtype is float64; allowed: f16, f32"),
-        ({"partials": "bf16"}, "partials is 'bf16'; allowed: f16, f32"),
+        ({"partials": "bf16"}, "partials is 'bf16' \\(did you mean f16\\?\\); allowed: f16, f32"),
         ({"output": "int8"}, "output is 'int8'; allowed: f16, f32"),
         ({"dtype": "f32", "partials": "f16"}, "partials are float16 for float32 operands"),
-        ({"pass_": "fwd"}, "matmul pass is 'fwd'; allowed: nonemm, fcinf, fcfwd, fcbwd, fcwu"),
+        (
+            {"pass_": "fwd"},
+            "matmul pass is 'fwd' \\(did you mean fcfwd or fcbwd\\?\\); allowed: nonemm, fcinf, fcfwd, fcbwd, fcwu",
+        ),
         ({"amp": 1.5}, "availableMemoryProportion is 1.5; allowed: above 0, at most 1"),
         ({"amp": 0.0}, "availableMemoryProportion is 0.0; allowed: above 0, at most 1"),
         ({"amp": float("nan")}, "availableMemoryProportion is nan"),
-        ({"chip": "gc201"}, "chip is 'gc201'; allowed: gc2, mk1, gc200, mk2, bow, or the name or file of a machine"),
+        (
+            {"chip": "gc201"},
+            "chip is 'gc201' \\(did you mean gc200 or gc2\\?\\); allowed: gc2, mk1, gc200, mk2, bow, or",
+        ),
     ],
 )
 def test_impossible_products_are_refused(changes, message):

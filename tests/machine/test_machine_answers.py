@@ -166,8 +166,6 @@ read_figure("here", {"absent": "why", "source": "s"}, "size", False)
 read_figure("here", {"absent": "", "source": "s"}, "size", True)
 read_figure("here", {"absent": "why", "source": "s", "kind": "x"}, "size", True)
 read_figure("here", 7, "size", True)
-close("pod5", ["pod4", "pod16", "bow"])
-close("zzz", ["pod4"])
 [canonical(k) for k in ("chip.tiles", "ipu_machine.bundles.a.links", "ipu_machine.bundles", "chip.bundles.a", "ipu_machine.cables.b.between")]
 [len(allowed_keys(room)) for room in ("chip", "ipu-machine", "host", "machine")]
 """  # noqa: E501

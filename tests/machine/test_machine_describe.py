@@ -73,4 +73,4 @@ def test_a_users_file_and_an_unknown_name(tmp_path):
     assert run(str(path)).output.startswith("mine: my own\n")
     wrong = run("pod5")
     assert isinstance(wrong.exception, MachineError)
-    assert str(wrong.exception).startswith("load_machine: unknown machine 'pod5'")
+    assert str(wrong.exception).startswith("unknown machine 'pod5' (did you mean pod")

@@ -38,7 +38,7 @@ def test_it_is_the_pipeline_of_its_parts() -> None:
 @pytest.mark.parametrize(
     ("config", "stated", "message"),
     [
-        ({"layer": 2}, {}, "config.layer: no such option, allowed: schedule, layers"),
+        ({"layer": 2}, {}, "config.layer: no such option .did you mean layers.*; allowed: schedule, layers"),
         ({"hidden": "wide"}, {}, "config.hidden: 'wide', allowed: as 1024"),
         ({"hidden": 0}, {}, "config.hidden: 0"),
         ({"stages": 3}, {}, "3 stages of 2 layers"),

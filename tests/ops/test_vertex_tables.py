@@ -235,7 +235,11 @@ def test_a_part_of_a_vertex_type_is_enough():
 @pytest.mark.parametrize(
     ("name", "elements", "message"),
     [
-        ("UnaryOp2D", [64], "vertex is 'UnaryOp2D', which is none for float16; families: UnaryOp1D, "),
+        (
+            "UnaryOp2D",
+            [64],
+            "vertex is 'UnaryOp2D', which is none for float16 .did you mean UnaryOp1D.*families: ",
+        ),
         ("", [64], "vertex is ''"),
         ("relu", [], r"elements is \[\]; allowed: one or more numbers of at least 0"),
         ("relu", [64, -1], r"elements is \[64, -1\]"),

@@ -104,7 +104,7 @@ def test_setters_return_the_options_and_values_are_attributes() -> None:
         (
             lambda o: o._Popart.set("replicatedCollectivesSettings.mergeAll", True),
             AssertionError,
-            "mergeAll', True\\): unknown key, expected one of replicatedCollectivesSettings.prepareSchedule",
+            "mergeAll', True\\): unknown key.*; allowed: replicatedCollectivesSettings.prepareSchedule",
         ),
         (lambda o: o.no_such_option, AttributeError, "Invalid option no_such_option"),
     ],
@@ -303,7 +303,7 @@ def test_set_log_level() -> None:
         assert poptorch.logger.level == logging.ERROR
         poptorch.setLogLevel(1)
         assert poptorch.logger.level == logging.DEBUG
-        with pytest.raises(ValueError, match="expected one of TRACE"):
+        with pytest.raises(ValueError, match="; allowed: TRACE"):
             poptorch.setLogLevel("LOUD")
     finally:
         poptorch.logger.setLevel(before)
@@ -381,7 +381,7 @@ def test_the_depth_of_stream_buffers_has_two_names_and_callbacks_their_threads()
     options._Popart.set("engineOptions", given)
     assert options._Popart.engine_options == given
     assert options.effects() == []
-    with pytest.raises(AssertionError, match="multiThreadMode = 'all', allowed: single, dedicated, collaborative"):
+    with pytest.raises(AssertionError, match="multiThreadMode = 'all'; allowed: single, dedicated, collaborative"):
         options._Popart.set("engineOptions", {"streamCallbacks.multiThreadMode": "all"})
 
 

@@ -42,7 +42,7 @@ def test_a_cell_shows_its_figures_and_its_page(shell: Any) -> None:
     with capture_output() as captured:
         shell.run_cell_magic("ipuperf", "--machine pod4", CELL)
     assert "session: " in captured.stdout
-    assert "simulated on 1 IPU of pod4" in captured.stdout
+    assert "simulated on 1 of 4 IPUs of pod4" in captured.stdout
     (frame,) = [output.data["text/html"] for output in captured.outputs]
     page = html.unescape(frame.partition('srcdoc="')[2].rpartition('" width=')[0])
     assert page.startswith("<!DOCTYPE html>")

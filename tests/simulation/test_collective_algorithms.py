@@ -267,7 +267,7 @@ def test_bytes_are_conserved(kind, method, nbytes, members, reduce):
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(SimulationError, match="method is 'tree', allowed: auto, bidirectional_ring_pair, meet"):
+    with pytest.raises(SimulationError, match="method is 'tree'; allowed: auto, bidirectional_ring_pair, meet"):
         run(s.machine(), "all_gather", 8, (0, 1), "tree")
 
 

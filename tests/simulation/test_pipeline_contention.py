@@ -258,7 +258,7 @@ def test_host_exchanges_disagree():
         (s.host(ipus=(1,)), "participants are IPU 1, allowed: IPU 0"),
         (s.host(ipus=(0, 4)), "participants are IPU 0 and IPU 4"),
         (s.host((1, "h2d", 8, "image"), ipus=(0,)), "a copy on IPU 1, allowed: IPU 0"),
-        (s.host((0, "up", 8, "image")), "'up', allowed: h2d, d2h"),
+        (s.host((0, "up", 8, "image")), "'up'; allowed: h2d, d2h"),
         (s.host((0, "h2d", -8, "image")), "bytes is -8"),
         (s.host((0, "h2d", 8, "image"), (0, "h2d", 9, "image")), "two copies of stream 'image' on IPU 0"),
     ],

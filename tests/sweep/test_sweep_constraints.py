@@ -52,7 +52,7 @@ def test_refused(text: str) -> None:
 
 
 def test_unknown_factor_no_expression_and_what_cannot_be_evaluated() -> None:
-    with pytest.raises(SweepError, match="unknown factor 'stage', allowed: stages, replicas"):
+    with pytest.raises(SweepError, match="unknown factor 'stage' .did you mean stages.*; allowed: stages, replicas"):
         Constraint("stage < 3", VALUES)
     with pytest.raises(SweepError, match="no expression"):
         Constraint("stages <", VALUES)

@@ -148,7 +148,7 @@ def test_full_disk(tmp_path: Path, encoder: Sweep, in_this_process: list[Configu
 def test_refused(tmp_path: Path, encoder: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SweepError, match="0 jobs"):
         run_sweep(encoder, tmp_path, jobs=0)
-    with pytest.raises(SweepError, match="table 'xlsx', allowed: parquet"):
+    with pytest.raises(SweepError, match="table 'xlsx'; allowed: parquet"):
         run_sweep(encoder, tmp_path, table="xlsx")
     (tmp_path / "file").write_text("")
     with pytest.raises(SweepError, match="the file .* is in the way"):

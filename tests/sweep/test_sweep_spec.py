@@ -53,8 +53,8 @@ def test_keys_follow_what_is_run(script: Path, tmp_path: Path) -> None:
             'script = "train.py"\n[factors]\nwidht = [1]',
             "unknown factor 'widht': no argument of the script has {widht}",
         ),
-        ('script = "train.py"\narguments = ["{width}"]', "unknown factor 'width', allowed: seed"),
-        ('model = "encoder"\n[factors]\nstages = [1]', "unknown factor 'stages' of model 'encoder', allowed: accum"),
+        ('script = "train.py"\narguments = ["{width}"]', "unknown factor 'width'; allowed: seed"),
+        ('model = "encoder"\n[factors]\nstages = [1]', "unknown factor 'stages' of model 'encoder'; allowed: accum"),
         ('script = "train.py"\nconstraints = ["stages < 2"]', None),
         ('script = "nowhere.py"', "nowhere.py: cannot be read: No such file"),
         ('script = "train.py"\nmodel = "bert"', "either a script or a model"),
@@ -69,14 +69,14 @@ def test_keys_follow_what_is_run(script: Path, tmp_path: Path) -> None:
         ('script = "train.py"\nseeds = [1, 1]', "each once"),
         ('script = "train.py"\nseeds = "1"', "seeds: '1', allowed: a list of whole numbers"),
         ('script = "train.py"\nsession = -1', "session: -1, allowed: a whole number"),
-        ('script = "train.py"\nfactor = 1', "unknown key 'factor', allowed: script"),
+        ('script = "train.py"\nfactor = 1', r"unknown key 'factor' \(did you mean factors\?\); allowed: script"),
         ("script = ", "cannot be read as TOML"),
     ],
 )
 def test_refused(script: Path, text: str, message: str | None) -> None:
     file = script.with_name("s.toml")
     file.write_text(text)
-    with pytest.raises(SweepError, match=message or "unknown factor 'stages', allowed: seed"):
+    with pytest.raises(SweepError, match=message or "unknown factor 'stages'; allowed: seed"):
         read_sweep(file).configurations()
 
 

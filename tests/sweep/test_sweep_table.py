@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -64,12 +65,12 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_table(tmp_path / "bad.json")
     with pytest.raises(SweepError, match="No such file"):
         read_table(tmp_path / "none.csv")
-    with pytest.raises(SweepError, match="'.xlsx' found"):
+    with pytest.raises(SweepError, match="'.xlsx' is no format of a table"):
         read_table(tmp_path / "t.xlsx")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(SweepError, match=r"pip install 'ipuperf\[sweep\]'"):
+    with pytest.raises(SweepError, match=r"pip install 'distributed<.*'pyarrow<"):
         write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(SweepError, match=r"pip install 'ipuperf\[sweep\]'"):
+    with pytest.raises(SweepError, match=r"pip install 'distributed<.*'pyarrow<"):
         read_table(tmp_path / "t.parquet")
 
 
@@ -89,13 +90,36 @@ def test_plots(tmp_path: Path) -> None:
         (tmp_path / "p.png").unlink()
 
 
+def test_machines_of_different_clocks_are_drawn_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many cycles at 1.33 and at 1.85 GHz are not the same time: the axis and the title have ms."""
+    drawn: dict[str, list[Any]] = {}
+    monkeypatch.setattr(Axes, "set", lambda self, **labels: drawn.update(labels))
+    monkeypatch.setattr(Axes, "set_title", lambda self, title, **how: drawn.update(title=title))
+    monkeypatch.setattr(Axes, "plot", lambda self, x, y, label, **how: drawn.update({label: list(y)}))
+    row = {"fits": True, "format": 1}
+    rows = [
+        {**row, "machine": machine, "width": width, "layers": layers, "cycles": 1_330_000, "seconds": 1.33e6 / clock}
+        for machine, clock in (("pod4", 1.33e9), ("bow-pod4", 1.85e9))
+        for width in (1, 2)
+        for layers in (1, 2)
+    ]
+    table = table_of(rows, ("machine", "width", "layers"))
+    draw(table, "lines:width,cycles,machine", tmp_path / "p.png")
+    assert drawn["ylabel"] == "time of a run in ms"
+    assert drawn["title"] == "time of a run in ms by width, machine\neach point: the best of all layers"
+    assert drawn["pod4"] == pytest.approx([1.0, 1.0])
+    assert drawn["bow-pod4"] == pytest.approx([1.33 / 1.85] * 2)
+    draw(table[table["machine"] == "pod4"], "lines:width,cycles,machine", tmp_path / "p.png")
+    assert (drawn["ylabel"], drawn["pod4"]) == ("cycles of a run", [1.33e6, 1.33e6])
+
+
 @pytest.mark.parametrize(
     ("plot", "message"),
     [
         ("circles:a,b", "allowed: lines:X,Y"),
         ("lines:width", "allowed: lines:X,Y"),
         ("heatmap:machine,width", "allowed: lines:X,Y"),
-        ("lines:size,cycles", "no column 'size', allowed: machine"),
+        ("lines:size,cycles", "no column 'size'; allowed: machine"),
         ("lines:width,machine", "the column 'machine' has no numbers"),
         ("lines:width,seconds", "nothing to draw"),
     ],

@@ -160,7 +160,7 @@ def test_operands_on_the_first_ipu_travel_there_and_back_in_every_trip() -> None
 
 def test_a_quantity_that_is_not_there_is_refused() -> None:
     wrong = case("tile_copy", "memory: peak", "MB", config={"bytes": 1024})
-    with pytest.raises(CaseError, match=r"'memory: peak' is not defined for model 'tile_copy', allowed: cycles"):
+    with pytest.raises(CaseError, match=r"'memory: peak' is not defined for model 'tile_copy'; allowed: cycles"):
         figures(wrong).predicted(wrong)
 
 

@@ -77,8 +77,8 @@ def test_a_packed_row_counts_its_sequences(models: SimpleNamespace, monkeypatch:
         ("PRT-VIT8", {"accumulation": 2}, "accumulation: 2 is not supported"),
         ("PRT-VIT8", {"pipeline": ()}, r"pipeline: \(\) is not supported"),
         ("PRT-VIT8", {"config": {}}, "config.preset: None is not supported by model 'vit', allowed: base, fine_tuning"),
-        ("PRT-VIT8", {"config": {"preset": "base", "replicas": 2}}, "config.replicas: 2 is not supported"),
-        ("PRT-VIT8", {"config": {"preset": "base", "layer": 2}}, "config.layer: 2 is not supported"),
+        ("PRT-VIT8", {"config": {"preset": "base", "replicas": 2}}, "config.replicas: no such option"),
+        ("PRT-VIT8", {"config": {"preset": "base", "layer": 2}}, "config.layer: no such option .did you mean layers"),
         ("PRT-VIT8", {"optimiser": "lamb"}, "optimiser: 'lamb' is not supported by model 'vit', allowed: 'none'"),
         ("GPP-RN50-P16", {"optimiser": "sgd"}, "optimiser: 'sgd' is not supported by model 'resnet50'"),
         (
@@ -140,4 +140,4 @@ def test_without_pytorch_they_are_skipped() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("0 ")
-    assert done.stdout.count("pip install 'ipuperf[torch]'") == 3
+    assert done.stdout.count("pip install 'torch<") == 3

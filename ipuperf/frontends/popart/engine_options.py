@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ipuperf.near_names import instead_of
+
 MODE, THREADS = "streamCallbacks.multiThreadMode", "streamCallbacks.numWorkerThreads"
 CALLBACK_OPTIONS = (MODE, THREADS)
 _MODES = ("single", "dedicated", "collaborative")
@@ -16,7 +18,7 @@ _MODES = ("single", "dedicated", "collaborative")
 def check_callback_option(key: str, value: str) -> None:
     """Raise ``ValueError`` for a value that an option of :data:`CALLBACK_OPTIONS` does not accept."""
     if key == MODE and value not in _MODES:
-        raise ValueError(f"{key} = {value!r}, allowed: {', '.join(_MODES)}")
+        raise ValueError(f"{key} = {value!r}{instead_of(value, _MODES)}")
     if key == THREADS and value != "auto" and not (value.isascii() and value.isdigit()):
         raise ValueError(f"{key} = {value!r}, allowed: 'auto' or a whole number of 0 or more")
 

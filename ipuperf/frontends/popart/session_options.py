@@ -8,7 +8,6 @@ Names and defaults: popart: willow/include/popart/sessionoptions.hpp, and those 
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ipuperf.frontends.options import POPART, Member
+from ipuperf.near_names import did_you_mean
 from ipuperf.runtime.effects import tell
 
 from . import enums
@@ -182,9 +182,7 @@ class SessionOptions:
 def _unknown(name: str) -> AttributeError:
     if name in _OF_ONNX:
         return AttributeError(f"SessionOptions.{name} belongs to PopART's ONNX interface, which is not here")
-    close = difflib.get_close_matches(name, ROWS, 3, 0.6)
-    meant = f"; did you mean {', '.join(close)}?" if close else ""
-    return AttributeError(f"popart.SessionOptions has no option {name!r}{meant}")
+    return AttributeError(f"popart.SessionOptions has no option {name!r}{did_you_mean(name, ROWS)}")
 
 
 def _checked(name: str, current: Any, value: Any) -> Any:

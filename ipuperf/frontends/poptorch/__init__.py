@@ -8,9 +8,10 @@ cycles from the simulation. This module offers upstream's names; see ``ops`` for
 from importlib.util import find_spec as _find_spec
 
 from ipuperf.frontends.popart.offering import offered as _offered
+from ipuperf.requirements import pip_install as _pip_install
 
 if _find_spec("torch") is None:
-    raise ModuleNotFoundError("PopTorch programs need PyTorch: pip install 'ipuperf[torch]'", name="torch")
+    raise ModuleNotFoundError(f"PopTorch programs need PyTorch: {_pip_install('torch')}", name="torch")
 
 from . import _impl as _impl
 from . import enums, native_names, options, poptorch_core, profiling

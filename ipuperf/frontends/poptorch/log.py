@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
+
+from ipuperf.near_names import instead_of
+from ipuperf.progress import clear_of_bars
 
 TRACE = 5
 #: Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number.
@@ -21,6 +25,14 @@ LEVELS = {
 }
 
 logger = logging.getLogger("poptorch")
+
+
+class _Handler(logging.StreamHandler[Any]):
+    """Writes each message on a line of its own, beside the bars of a compilation and of the program."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with clear_of_bars():
+            super().emit(record)
 
 
 class _OnlyWithoutRootHandlers(logging.Filter):
@@ -40,13 +52,13 @@ def setLogLevel(level: str | int) -> None:
     if isinstance(level, int) and not isinstance(level, bool) and 0 <= level < len(names):
         name = names[level]
     if not isinstance(name, str) or name not in LEVELS:
-        raise ValueError(f"setLogLevel: {level!r} given, expected one of {', '.join(names)} or 0 to {len(names) - 1}")
+        raise ValueError(f"setLogLevel: {level!r}{instead_of(level, names)} or 0 to {len(names) - 1}")
     logger.setLevel(LEVELS[name])
 
 
 def _set_up() -> None:
     logging.addLevelName(TRACE, "TRACE")
-    handler = logging.StreamHandler()
+    handler = _Handler()
     handler.setFormatter(logging.Formatter("[%(asctime)s] [poptorch] [%(levelname)s] %(message)s", "%H:%M:%S"))
     handler.addFilter(_OnlyWithoutRootHandlers())
     logger.addHandler(handler)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from ipuperf.requirements import pip_install as _pip_install
+
 if find_spec("torch_geometric") is None:
     raise ModuleNotFoundError(
-        "poptorch_geometric needs PyTorch Geometric: pip install 'ipuperf[geometric]'", name="torch_geometric"
+        f"poptorch_geometric needs PyTorch Geometric: {_pip_install('geometric')}", name="torch_geometric"
     )
 
 from typing import NoReturn
 
 from ipuperf.frontends.poptorch import __version__
+from ipuperf.near_names import did_you_mean as _did_you_mean
 
 from .cluster_loader import FixedSizeClusterLoader
 from .collate import FixedSizeCollater, make_exclude_keys
@@ -63,4 +66,6 @@ def __getattr__(name: str) -> NoReturn:
         raise ImportError(
             f"poptorch_geometric.{name} is of an SDK before 3.3; in 3.3 it is {_GONE[name]}", name=__name__
         )
-    raise AttributeError(f"module 'poptorch_geometric' has no attribute {name!r}; it has {', '.join(__all__)}")
+    raise AttributeError(
+        f"poptorch_geometric has no attribute {name!r}{_did_you_mean(name, __all__)}; it has {', '.join(__all__)}"
+    )

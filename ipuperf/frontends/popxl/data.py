@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.near_names import instead_of
 from ipuperf.runtime.effects import tell
 
 from .arguments import checked_kinds, whole, wholes
@@ -93,7 +94,7 @@ def _new_variable(
     """Register a variable in the main graph. ``shards`` and ``sharded`` describe RTS variables."""
     mode = retrieval_mode or "one_per_group"
     if mode not in RETRIEVAL_MODES:
-        raise ValueError(f"retrieval_mode {mode!r}; allowed: {', '.join(RETRIEVAL_MODES)}")
+        raise ValueError(f"retrieval_mode {mode!r}{instead_of(mode, RETRIEVAL_MODES)}")
     graph = current_builder().graph
     if graph is not graph.ir.main_graph:
         raise ValueError(

@@ -13,6 +13,7 @@ import numpy as np
 
 from ipuperf import ir as _ir
 from ipuperf.kinds import told
+from ipuperf.near_names import instead_of
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,7 @@ class dtype:
     def from_name(cls, name: str) -> dtype:
         """The type with this name or alias; ValueError lists the allowed names."""
         if name not in _BY_NAME:
-            raise ValueError(f"unknown popxl dtype {name!r}; allowed: {', '.join(_BY_NAME)}")
+            raise ValueError(f"unknown popxl dtype {name!r}{instead_of(name, _BY_NAME)}")
         return _BY_NAME[name]
 
     @classmethod
@@ -101,7 +102,7 @@ class dtype:
                 raise TypeError
             return cls.from_name(np.dtype(type_like).name)
         except TypeError:
-            raise ValueError(f"{type_like!r} is not a dtype; allowed: {', '.join(_BY_NAME)}") from None
+            raise ValueError(f"{type_like!r} is not a dtype{instead_of(type_like, _BY_NAME)}") from None
 
     def __repr__(self) -> str:
         return f"popxl.dtypes.{self.name}"

@@ -7,6 +7,7 @@ type rules, ambiguous in-place changes, autodiff of in-place ops) is one.
 from __future__ import annotations
 
 from ipuperf.ir import IrError
+from ipuperf.near_names import did_you_mean
 
 popart_exception = IrError
 
@@ -34,4 +35,10 @@ def unsupported(qualified: str, supported: list[str]) -> AttributeError:
     """The error for an upstream name that ipuperf does not have: why it cannot, where that is known."""
     if qualified in CANNOT:
         return AttributeError(f"{qualified} does not work in ipuperf: {CANNOT[qualified]}")
-    return AttributeError(f"{qualified} is not supported by ipuperf yet; supported: {', '.join(sorted(supported))}")
+    module, _, name = qualified.rpartition(".")
+    near = did_you_mean(name, supported)
+    # A list of more than a hundred names would hide the few that are meant.
+    names = (
+        f"; dir({module}) has the {len(supported)} that are" if near else f"; supported: {', '.join(sorted(supported))}"
+    )
+    return AttributeError(f"{qualified} is not supported by ipuperf yet{near}{names}")

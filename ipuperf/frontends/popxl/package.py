@@ -20,10 +20,10 @@ def refuse(package: str, names: list[str]) -> Callable[[str], Any]:
     Functions of the package win over submodules.
     """
 
-    def missing(name: str) -> Any:
+    def __getattr__(name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         raise unsupported(f"{package.removeprefix('ipuperf.frontends.')}.{name}", names)
 
     functions_win(package)
-    return missing
+    return __getattr__

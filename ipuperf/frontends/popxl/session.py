@@ -20,6 +20,7 @@ from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart import DeviceInfo
 from ipuperf.ir import converted
 from ipuperf.lowering.placement import ipus_per_replica
+from ipuperf.near_names import instead_of
 from ipuperf.ops.transfers.remote import check_entries, check_remote_order
 from ipuperf.runtime.executable import Executable, HostOptions
 
@@ -64,7 +65,7 @@ def _check_device(device: str, program: _ir.Ir) -> None:
             f"device_desc is 'cpu', which stands for one IPU; the program needs {devices}: 'ipu_model' or 'ipu_hw'"
         )
     if device not in _DEVICES and not re.search("ipu|pod|bow|mk|c600", device, re.IGNORECASE):
-        raise ValueError(f"device_desc is {device!r}; allowed: {', '.join(_DEVICES)}, or the name of an IPU system")
+        raise ValueError(f"device_desc is {device!r}{instead_of(device, _DEVICES)}, or the name of an IPU system")
 
 
 def _check_main(program: _ir.Ir) -> None:

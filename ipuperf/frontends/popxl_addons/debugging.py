@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl.arguments import checked_arguments
+from ipuperf.near_names import instead_of
 
 Level = Literal["TRACE", "DEBUG", "INFO", "WARN"]
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN")
@@ -20,7 +21,7 @@ def _wanted(level: str) -> bool:
     known = {name: number for number, name in enumerate(LEVELS)}
     for name in (level, chosen := os.environ.get("MODEL_LOG_LEVEL", "INFO")):
         if name not in known:
-            raise KeyError(f"level {name!r}; allowed: {', '.join(LEVELS)}")
+            raise KeyError(f"level {name!r}{instead_of(name, LEVELS)}")
     return known[chosen] <= known[level]
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 from ipuperf.frontends.options import ADDONS as EFFECTS
 from ipuperf.frontends.popxl import Ir
 from ipuperf.frontends.popxl.arguments import checked_arguments
+from ipuperf.near_names import instead_of
 
 LEVELS = ("no_patterns", "minimal", "default", "all")
 
@@ -25,7 +26,7 @@ def apply_pre_alias_patterns(ir: Ir, level: Literal["no_patterns", "minimal", "d
     if not isinstance(ir, Ir):
         raise TypeError(f"apply_pre_alias_patterns({ir!r}): a popxl.Ir is needed")
     if level not in LEVELS:
-        raise KeyError(f"apply_pre_alias_patterns: level {level!r}; allowed: {', '.join(LEVELS)}")
+        raise KeyError(f"apply_pre_alias_patterns: level {level!r}{instead_of(level, LEVELS)}")
     EFFECTS.given("patterns.apply_pre_alias_patterns(level)", level)
 
 

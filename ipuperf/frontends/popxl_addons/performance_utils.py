@@ -19,6 +19,7 @@ from ipuperf import ops as _k
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl.arguments import checked_arguments
 from ipuperf.frontends.popxl.utils import table_to_string
+from ipuperf.near_names import instead_of
 
 Breakdown = dict[str, Any]
 """Type of op -> (id of an op -> operations, or a called graph -> its own such mapping); ``TOT`` -> the sum."""
@@ -167,7 +168,7 @@ def format_flops_scientific(val: float, format: str = "nearest3") -> str:
         ValueError: another format.
     """
     if format not in FORMATS:
-        raise ValueError(f"format_flops_scientific: format {format!r}; allowed: {', '.join(FORMATS)}")
+        raise ValueError(f"format_flops_scientific: format {format!r}{instead_of(format, FORMATS)}")
     power = POWERS.get(format)
     if power is None:
         exponent = math.floor(math.log10(abs(val))) if val > 0 else 0

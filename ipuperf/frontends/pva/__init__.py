@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from ipuperf.near_names import did_you_mean as _did_you_mean
+
 from .compilation import Target
 from .operations import OperationAnalysis
 from .programs import Program, ProgramVisitor
@@ -29,4 +31,6 @@ def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
     why = f"; {reason}" if (reason := _REFUSED.get(name)) else ""
-    raise AttributeError(f"pva.{name} is not in ipuperf{why} (there is: {', '.join(__all__)})")
+    raise AttributeError(
+        f"pva.{name} is not in ipuperf{why or _did_you_mean(name, __all__)} (there is: {', '.join(__all__)})"
+    )

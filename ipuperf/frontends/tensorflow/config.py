@@ -11,13 +11,13 @@ the Poplar compiler that the cost model does not take: :mod:`ipuperf.tensorflow.
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
 from ipuperf.frontends.options import Option
+from ipuperf.near_names import instead_of, near_names
 
 from .config_options import OPTIONS, DeviceConnectionType, Types, default_of, types_of
 from .effects import EFFECTS
@@ -63,7 +63,7 @@ class _Category:
         # copy and pickle look for such names and expect this error.
         if name.startswith("__"):
             raise AttributeError(name)
-        close = difflib.get_close_matches(name, [*self.options, *self.categories])
+        close = near_names(name, [*self.options, *self.categories])
         hint = f"Did you mean '{self._full(close[0])}'?" if close else ""
         raise ValueError(f"'{name}' is not a valid attribute of this config. {hint}".rstrip())
 
@@ -226,7 +226,7 @@ def _member(value: Any, types: Types) -> Any:
         if isinstance(value, str) and issubclass(kind, Enum):
             name = value.rpartition(".")[2]
             if name not in kind.__members__:
-                raise ValueError(f"{value!r} is no member of {kind.__name__}; allowed: {', '.join(kind.__members__)}")
+                raise ValueError(f"{value!r} is no member of {kind.__name__}{instead_of(value, kind.__members__)}")
             return kind[name]
     return value
 

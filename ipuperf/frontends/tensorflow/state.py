@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ipuperf.requirements import pip_install
 from ipuperf.runtime.run_context import RUN
 
 if TYPE_CHECKING:
@@ -53,6 +54,6 @@ def check_version(installed: str) -> None:
         oldest, end = (".".join(map(str, version)) for version in (FIRST, END))
         raise ImportError(
             f"TensorFlow {installed} is installed, and programs for the IPU run on TensorFlow {oldest} and newer, "
-            f"below {end}, with tf-keras of the same version: pip install 'ipuperf[tensorflow]'",
+            f"below {end}, with tf-keras of the same version: {pip_install('tensorflow')}",
             name="tensorflow",
         )

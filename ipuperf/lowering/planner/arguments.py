@@ -17,6 +17,7 @@ from typing import SupportsIndex
 
 from ipuperf.ir import FLOAT16, FLOAT32, DType
 from ipuperf.machine import Chip, MachineError, load_machine
+from ipuperf.near_names import instead_of
 from ipuperf.ops.work import Convolution, MatMul
 
 from . import works
@@ -37,7 +38,7 @@ def _chip_of(name: str) -> Chip:
         if name.endswith(".toml"):
             raise
         raise ValueError(
-            f"chip is {name!r}; allowed: {', '.join(CHIPS)}, or the name or file of a machine (its chip)"
+            f"chip is {name!r}{instead_of(name, CHIPS)}, or the name or file of a machine (its chip)"
         ) from error
 
 
@@ -60,7 +61,7 @@ def dtype_named(dtype: DType | str, argument: str = "dtype") -> DType:
     """
     named_type = dtype if isinstance(dtype, DType) else _DTYPES.get(str(dtype).lower())
     if named_type not in (FLOAT16, FLOAT32):
-        raise ValueError(f"{argument} is {dtype!r}; allowed: f16, f32")
+        raise ValueError(f"{argument} is {dtype!r}{instead_of(dtype, ('f16', 'f32'))}")
     return named_type
 
 

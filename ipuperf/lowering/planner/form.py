@@ -17,6 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
+from ipuperf.near_names import instead_of
 from ipuperf.ops.work import Convolution
 
 
@@ -214,7 +215,7 @@ def product_form(groups: int, m: int, k: int, n: int, pass_: str = "nonemm") -> 
         ValueError: an unknown pass or a dimension below 1.
     """
     if pass_ not in PRODUCT_PASSES:
-        raise ValueError(f"matmul pass is {pass_!r}; allowed: {', '.join(PRODUCT_PASSES)}")
+        raise ValueError(f"matmul pass is {pass_!r}{instead_of(pass_, PRODUCT_PASSES)}")
     if min(groups, m, k, n) < 1:
         raise ValueError(f"matmul [{groups}, {m}, {k}] x [{groups}, {k}, {n}]: every dimension has to be at least 1")
     _check_size(f"matmul [{groups}, {m}, {k}] x [{groups}, {k}, {n}]", groups * m * k * n)
@@ -233,7 +234,7 @@ def _two_axes(form: Form) -> Form:
 
 def _check(work: Convolution) -> None:
     if work.pass_ not in CONVOLUTION_PASSES:
-        raise ValueError(f"convolution pass is {work.pass_!r}; allowed: {', '.join(CONVOLUTION_PASSES)}")
+        raise ValueError(f"convolution pass is {work.pass_!r}{instead_of(work.pass_, CONVOLUTION_PASSES)}")
     sizes = (
         work.batch,
         work.channels_in,

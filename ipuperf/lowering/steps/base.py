@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from ipuperf.near_names import instead_of
+
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
@@ -113,7 +115,7 @@ class Step:
         """
         for name, allowed in self.choices:
             if getattr(self, name) not in allowed:
-                yield f"{name} is {getattr(self, name)!r}, allowed: {', '.join(allowed)}"
+                yield f"{name} is {getattr(self, name)!r}{instead_of(getattr(self, name), allowed)}"
         for name in self.counts:
             if getattr(self, name) < 0:
                 yield f"{name} is {getattr(self, name)}, it must not be negative"

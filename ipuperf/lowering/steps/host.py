@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ipuperf.near_names import instead_of
+
 from .base import JoinableStep, Place, SharedStep, traffic
 from .inter_ipu import ipus
 
@@ -108,7 +110,7 @@ class HostExchange(SharedStep):
         if copy.ipu not in self.participants:
             yield f"a copy on IPU {copy.ipu}, allowed: {ipus(self.participants)}"
         if copy.direction not in DIRECTIONS:
-            yield f"direction is {copy.direction!r}, allowed: {', '.join(DIRECTIONS)}"
+            yield f"direction is {copy.direction!r}{instead_of(copy.direction, DIRECTIONS)}"
         if copy.bytes < 0:
             yield f"bytes is {copy.bytes}, it must not be negative"
         if number > 1:

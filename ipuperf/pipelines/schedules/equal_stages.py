@@ -7,6 +7,8 @@ for these. Steps end together on all IPUs, so a step lasts as long as its busies
 
 from __future__ import annotations
 
+from ipuperf.near_names import instead_of
+
 from .timetable import Cell, ScheduleError, Timetable
 
 Number = float
@@ -87,7 +89,7 @@ def closed_form_time(
     overlapping = ("grouped", "grouped_overlapped", "interleaved", "1f1b", "popart_pipeline")
     serial = ("sequential", "sharded", "phased_serial", "phased_parallel")
     if schedule not in overlapping + serial:
-        raise ScheduleError(f"closed_form_time: schedule {schedule!r}; allowed: {', '.join(overlapping + serial)}")
+        raise ScheduleError(f"closed_form_time: schedule {schedule!r}{instead_of(schedule, overlapping + serial)}")
     if recompute and n > 1:
         if inference or schedule not in ("grouped", "grouped_overlapped", "popart_pipeline", "sequential"):
             raise ScheduleError(

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from ipuperf.near_names import instead_of
+
 from .timetable import ScheduleError, Timetable
 
 
@@ -69,7 +71,7 @@ def timetable_of(name: str, stages: int, micro_batches: int, *, recompute: bool 
         ScheduleError: the name is unknown, or the schedule does not allow these numbers and options.
     """
     if name not in SCHEDULES:
-        raise ScheduleError(f"schedule is {name!r}; allowed: {', '.join(SCHEDULES)}")
+        raise ScheduleError(f"schedule is {name!r}{instead_of(name, SCHEDULES)}")
     registered = SCHEDULES[name]
     if recompute and registered.recompute is not None:
         options["recompute"] = registered.recompute
@@ -80,7 +82,7 @@ def timetable_of(name: str, stages: int, micro_batches: int, *, recompute: bool 
     ]
     for option in options:
         if option not in allowed:
-            raise ScheduleError(f"{name}: no option {option!r}; allowed: {', '.join(allowed)}")
+            raise ScheduleError(f"{name}: no option {option!r}{instead_of(option, allowed)}")
     return registered.make(stages, micro_batches, **options)
 
 

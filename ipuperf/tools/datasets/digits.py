@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ipuperf.kinds import checked
+from ipuperf.requirements import pip_install
 from ipuperf.tools.datasets.errors import DatasetError
 
 _SIDE = 28
@@ -46,7 +47,8 @@ def _file() -> Path:
     package = None if blocked else find_spec("sklearn")
     if package is None or package.origin is None:
         raise DatasetError(
-            "the digits data set comes with scikit-learn, which is not installed: pip install 'ipuperf[data]'"
+            f"the digits data set comes with scikit-learn, which is not installed: {pip_install('data')}; MNIST in its "
+            "place needs none: IPUPERF_DATA names the folder that holds mnist/"
         )
     file = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
     if not file.is_file():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,6 +10,7 @@ from itertools import combinations
 from tqdm import tqdm
 
 from ipuperf.kinds import checked
+from ipuperf.progress import shows_progress
 from ipuperf.report.advice import LEAST_GAIN
 
 from .global_batch import MicroBatches, Replicas
@@ -93,7 +93,7 @@ def measure(run: Rerun, levers: Sequence[Lever] = LEVERS) -> LeverResults:
     unchanged = Trial(ProgramChange("as it is"), run.trace)
     trials: list[Trial] = []
     untried: list[Untried] = []
-    with tqdm(levers, desc="levers", leave=False, disable=not sys.stderr.isatty()) as line:
+    with tqdm(levers, desc="levers", leave=False, disable=not shows_progress()) as line:
         for lever in line:
             line.set_postfix_str(lever.change)
             fitting, refused = _fitting(_outcomes(lever, run))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from ipuperf.requirements import pip_install
+
 from .errors import SweepError
 from .spec import Configuration, Sweep
 from .work import all_rows, failed
@@ -29,7 +31,7 @@ def on_cluster(
     try:
         from distributed import Client, as_completed
     except ImportError as error:
-        raise SweepError("--scheduler needs Dask: pip install 'ipuperf[sweep]'") from error
+        raise SweepError(f"--scheduler needs Dask: {pip_install('sweep')}") from error
     try:
         client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

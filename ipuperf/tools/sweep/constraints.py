@@ -6,6 +6,8 @@ import ast
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ipuperf.near_names import instead_of
+
 from .errors import SweepError
 
 _LONGEST = 1_000
@@ -87,7 +89,7 @@ class _Checked(ast.NodeTransformer):
         if name is None:
             return self.generic_visit(node)
         if name not in self._factors:
-            raise SweepError(f"constraint {self._text!r}: unknown factor {name!r}, allowed: {', '.join(self._factors)}")
+            raise SweepError(f"constraint {self._text!r}: unknown factor {name!r}{instead_of(name, self._factors)}")
         return ast.Name(name, ast.Load())
 
     visit_Attribute = visit_Name

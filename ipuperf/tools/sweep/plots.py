@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.kinds import checked
+from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.trace import replacing
 
 from .errors import SweepError
+from .table import RESULTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,8 +22,18 @@ if TYPE_CHECKING:
 
 _COLUMNS = MappingProxyType({"lines": (2, 3), "heatmap": (3, 3), "pareto": (2, 3)})
 """The smallest and the largest number of columns that each kind of figure takes."""
+_FORMS = "lines:X,Y[,BY] heatmap:X,Y,VALUE pareto:X,Y[,BY]"
 _WIDTH = 600
 """The width of a heat map, in points of the font times characters."""
+_LABELS = MappingProxyType({
+    "cycles": "cycles of a run", "seconds": "time of a run in ms", "samples": "samples of a run",
+    "samples_per_second": "samples/s", "runs_per_second": "runs/s", "ipus": "IPUs",
+    "max_tile_bytes": "bytes on the fullest tile", "bytes_per_tile": "bytes of a tile",
+    "took_seconds": "seconds that the simulation took",
+})  # fmt: skip
+"""What axes say of the columns of results; factors have their own names."""
+_SAME_CLOCK = 1e-3
+"""How much clocks that are one may differ in a table, where times are whole cycles."""
 _MARKERS = "osD^v<>PX*"
 _MORE_IS_BETTER = ("samples_per_second", "runs_per_second", "samples")
 
@@ -37,8 +49,10 @@ def plot_of(text: str) -> tuple[str, list[str]]:
     """
     kind, _, column_list = text.partition(":")
     columns = [name.strip() for name in column_list.split(",")]
-    if kind not in _COLUMNS or not _COLUMNS[kind][0] <= len(columns) <= _COLUMNS[kind][1] or not all(columns):
-        raise SweepError(f"plot {text!r}, allowed: lines:X,Y[,BY] heatmap:X,Y,VALUE pareto:X,Y[,BY]")
+    if kind not in _COLUMNS:
+        raise SweepError(f"plot {text!r}: unknown kind {kind!r}{did_you_mean(kind, _COLUMNS)}; allowed: {_FORMS}")
+    if not _COLUMNS[kind][0] <= len(columns) <= _COLUMNS[kind][1] or not all(columns):
+        raise SweepError(f"plot {text!r}; allowed: {_FORMS}")
     return kind, columns
 
 
@@ -47,8 +61,9 @@ def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     """Draw the configurations that fit.
 
     If several configurations have the same place, ``lines`` and ``heatmap`` show the best one: that with the highest
-    throughput, or the lowest value in other columns. ``pareto`` shows all configurations, those that do not fit as
-    crosses, and the Pareto front as a line.
+    throughput, or the lowest value in other columns; the title says of what. Cycles of machines whose clocks differ
+    are no measure of time, so ``seconds`` are drawn in their place. ``pareto`` shows all configurations, those that do
+    not fit as crosses, and the Pareto front as a line.
 
     Args:
         table: the table of a sweep.
@@ -65,25 +80,52 @@ def draw(table: pd.DataFrame, plot: str, path: str | Path) -> None:
     kind, columns = plot_of(plot)
     for name in columns:
         if name not in table.columns:
-            raise SweepError(f"plot {plot!r}: no column {name!r}, allowed: {', '.join(table.columns)}")
+            raise SweepError(f"plot {plot!r}: no column {name!r}{instead_of(name, table.columns)}")
+    columns = _with_times(table, columns)
     measured = columns[-1:] if kind == "heatmap" else columns[:2] if kind == "pareto" else columns[1:2]
     for name in measured:
         if not pd.api.types.is_numeric_dtype(table[name]):
             raise SweepError(f"plot {plot!r}: the column {name!r} has no numbers")
     shown = table.dropna(subset=measured)
-    shown = shown.assign(**{name: shown[name].astype(float) for name in measured})
+    shown = shown.assign(**{name: shown[name].astype(float) * (1e3 if name == "seconds" else 1) for name in measured})
     fitting = shown[shown["fits"].fillna(False).astype(bool)]
     if fitting.empty:
         raise SweepError(f"plot {plot!r}: nothing to draw, no configuration fits and has {' and '.join(measured)}")
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     {"lines": _lines, "heatmap": _heatmap, "pareto": _pareto}[kind](axes, fitting, shown, columns)
+    axes.set_title(_title(kind, columns, fitting), fontsize="medium")
     with replacing(path) as temporary:
         try:
             figure.savefig(temporary, dpi=150)
         # matplotlib raises this for a suffix that it does not know.
         except ValueError as error:
             raise SweepError(f"{path}: {error}") from None
+
+
+def _with_times(table: pd.DataFrame, columns: list[str]) -> list[str]:
+    """Return the columns, with ``seconds`` for ``cycles`` if the clocks of the table's machines differ."""
+    if "cycles" not in columns or "seconds" not in table.columns:
+        return columns
+    ran = table[(table["seconds"].fillna(0) > 0) & (table["cycles"].fillna(0) > 0)]
+    clocks = (ran["cycles"] / ran["seconds"]).astype(float)
+    is_one_clock = clocks.empty or clocks.max() <= clocks.min() * (1 + _SAME_CLOCK)
+    return columns if is_one_clock else ["seconds" if name == "cycles" else name for name in columns]
+
+
+def _title(kind: str, columns: list[str], fitting: pd.DataFrame) -> str:
+    """Say what is drawn, and of which factors each point is the best."""
+    value, *others = (columns[-1], *columns[:-1]) if kind == "heatmap" else (columns[1], columns[0], *columns[2:])
+    title = f"{_label(value)} by {', '.join(map(_label, others))}"
+    factors = [name for name in fitting.columns if name not in RESULTS and name not in columns]
+    varied = [name for name in factors if fitting[name].astype(str).nunique() > 1]
+    if kind == "pareto" or not varied:
+        return title
+    return f"{title}\neach point: the best of all {', '.join(varied)}"
+
+
+def _label(name: str) -> str:
+    return _LABELS.get(name, name)
 
 
 def _best(table: pd.DataFrame, by: list[str], value: str) -> pd.Series[Any]:
@@ -100,7 +142,7 @@ def _lines(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list
         best = best.sort_index() if _is_number(fitting[x]) else best
         across = best.index if _is_number(fitting[x]) else best.index.astype(str)
         axes.plot(across, best.to_numpy(), marker=marker, markerfacecolor="none", label=str(name))
-    axes.set(xlabel=x, ylabel=y, ylim=(0, None))
+    axes.set(xlabel=_label(x), ylabel=_label(y), ylim=(0, None))
     axes.grid(alpha=0.3)
     if grouping:
         axes.legend(title=grouping[0])
@@ -120,10 +162,10 @@ def _heatmap(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: li
         # The colour map is dark where values are low.
         text, colour = ("-", "black") if np.isnan(cell) else (_short(cell), "white" if cell < middle else "black")
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=size)
-    axes.set(xlabel=x, ylabel=y)
+    axes.set(xlabel=_label(x), ylabel=_label(y))
     axes.set_xticks(range(len(across)), [str(tick) for tick in across])
     axes.set_yticks(range(len(upwards)), [str(tick) for tick in upwards])
-    axes.figure.colorbar(image, ax=axes, label=value)
+    axes.figure.colorbar(image, ax=axes, label=_label(value))
 
 
 def _pareto(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: list[str]) -> None:
@@ -136,7 +178,7 @@ def _pareto(axes: Axes, fitting: pd.DataFrame, shown: pd.DataFrame, columns: lis
     best = pareto_front(fitting, x, y)
     axes.plot(best[x], best[y], color="black", marker="o", markerfacecolor="none", label="Pareto front", zorder=3)
     better = {name: "more is better" if name in _MORE_IS_BETTER else "less is better" for name in (x, y)}
-    axes.set(xlabel=f"{x} ({better[x]})", ylabel=f"{y} ({better[y]})")
+    axes.set(xlabel=f"{_label(x)} ({better[x]})", ylabel=f"{_label(y)} ({better[y]})")
     axes.grid(alpha=0.3)
     axes.legend(title=grouping[0] if grouping else None)
 

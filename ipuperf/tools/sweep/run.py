@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from ipuperf.kinds import checked
+from ipuperf.near_names import instead_of
+from ipuperf.progress import shows_progress
 
 from .cluster import on_cluster
 from .errors import SweepError
@@ -62,14 +63,14 @@ def run_sweep(
         raise SweepError(f"{jobs} jobs, allowed: 1 or more")
     if table is not None:
         if table not in FORMATS:
-            raise SweepError(f"table {table!r}, allowed: {', '.join(FORMATS)}")
+            raise SweepError(f"table {table!r}{instead_of(table, FORMATS)}")
         check_writable(table)
     configurations = sweep.configurations()
     store = Store(Path(out))
     known = {key: store.row(key) for key in (sweep.key(configuration) for configuration in configurations)}
     rows = {key: row for key, row in known.items() if row is not None and not (retry and row.get("failure"))}
     missing = [configuration for configuration in configurations if sweep.key(configuration) not in rows]
-    hidden = not (sys.stderr.isatty() if progress is None else progress)
+    hidden = not (shows_progress() if progress is None else progress)
     with tqdm(total=len(configurations), initial=len(rows), desc="sweep", disable=hidden) as bar:
         for row in _made(sweep, missing, _cores() if jobs is None else jobs, scheduler):
             # Rows arrive in any order, so each one says itself which configuration it is of.

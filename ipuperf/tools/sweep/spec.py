@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 
 from ipuperf.kinds import checked
 from ipuperf.machine import MachineError, load_machine, load_scaled
+from ipuperf.near_names import instead_of
 from ipuperf.runtime.settings import AUTO
 from ipuperf.tools.validation.cases import PROGRAM_KEYS
 from ipuperf.version import __version__
@@ -104,17 +105,15 @@ class Sweep:
             self._check_machine(machine)
         for name in factors:
             self._check_factor(name)
+        known = (*factors, SEED)
         for argument in self.arguments:
             for name, _ in _PLACE.findall(argument):
-                if name not in (*factors, SEED):
-                    raise SweepError(f"argument {argument!r}: unknown factor {name!r}, allowed: {self._names()}")
+                if name not in known:
+                    raise SweepError(f"argument {argument!r}: unknown factor {name!r}{instead_of(name, known)}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise SweepError(f"seeds: {list(self.seeds)}, allowed: whole numbers, at least one, each once")
         if self.script:
             self._check_script()
-
-    def _names(self) -> str:
-        return ", ".join((*self.factors, SEED))
 
     def _check_factor(self, name: str) -> None:
         if not _FACTOR.fullmatch(name):
@@ -127,16 +126,13 @@ class Sweep:
         if self.model:
             known = {*PROGRAM_KEYS} - {"model", "config"}
             if name not in known and not name.startswith("config."):
-                allowed = ", ".join(sorted(known))
-                further = f"config.NAME, {FIGURE}FIGURE"
-                raise SweepError(f"unknown factor {name!r} of model {self.model!r}, allowed: {allowed}, {further}")
+                instead = instead_of(name, (*sorted(known), "config.NAME", f"{FIGURE}FIGURE"))
+                raise SweepError(f"unknown factor {name!r} of model {self.model!r}{instead}")
             return
         placed = {place for argument in self.arguments for place, _ in _PLACE.findall(argument)}
         if name not in (MACHINE, *HOST_FACTORS, *placed):
-            allowed = ", ".join((MACHINE, *HOST_FACTORS, f"{FIGURE}FIGURE"))
-            raise SweepError(
-                f"unknown factor {name!r}: no argument of the script has {{{name}}} in it, and it is not {allowed}"
-            )
+            instead = instead_of(name, (MACHINE, *HOST_FACTORS, f"{FIGURE}FIGURE", *placed))
+            raise SweepError(f"unknown factor {name!r}: no argument of the script has {{{name}}} in it{instead}")
 
     def _check_machine(self, machine: Any) -> None:
         if not isinstance(machine, str):
@@ -155,8 +151,9 @@ class Sweep:
         for machine in machines:
             figures = load_machine(self.machine_of(machine)).figures
             if key not in figures or key.startswith(_SYSTEM):
-                allowed = ", ".join(f"{FIGURE}{figure}" for figure in figures if not figure.startswith(_SYSTEM))
-                raise SweepError(f"unknown factor {name!r}, machine {machine!r} has no such figure; allowed: {allowed}")
+                known_figures = [f"{FIGURE}{figure}" for figure in figures if not figure.startswith(_SYSTEM)]
+                instead = instead_of(name, known_figures)
+                raise SweepError(f"unknown factor {name!r}, machine {machine!r} has no such figure{instead}")
             for factor in self.factors[name]:
                 if type(factor) not in (int, float) or not factor > 0:
                     raise SweepError(f"factor {name!r}: {factor!r}, allowed: numbers above 0 to multiply the figure by")
@@ -278,7 +275,7 @@ def read_sweep(path: str | Path) -> Sweep:
         raise SweepError(f"{path}: cannot be read as TOML: {error}") from error
     for name, value in data.items():
         if name not in _KEYS:
-            raise SweepError(f"{path}: unknown key {name!r}, allowed: {', '.join(_KEYS)}")
+            raise SweepError(f"{path}: unknown key {name!r}{instead_of(name, _KEYS)}")
         if not _is(value, _KEYS[name]):
             raise SweepError(f"{path}: {name}: {value!r}, allowed: {_KEYS[name]}")
     attributes: dict[str, Any] = {

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.kinds import checked
+from ipuperf.near_names import instead_of
+from ipuperf.requirements import pip_install
 from ipuperf.trace import replacing
 from ipuperf.trace.printable import in_cell, of_cell, with_texts
 
@@ -46,7 +48,7 @@ def check_writable(kind: str) -> None:
     """Raise :class:`SweepError` if a format of :data:`FORMATS` needs a package that is not installed."""
     if kind == "parquet" and importlib.util.find_spec("pyarrow") is None:
         raise SweepError(
-            "a Parquet table needs pyarrow: pip install 'ipuperf[sweep]', or ask for another one with --format csv"
+            f"a Parquet table needs pyarrow: {pip_install('sweep')}, or ask for another one with --format csv"
         )
 
 
@@ -114,5 +116,6 @@ def check_format(version: Any, path: Path) -> None:
 def _kind(path: Path) -> str:
     kind = path.suffix[1:]
     if kind not in FORMATS:
-        raise SweepError(f"{path}: {path.suffix!r} found, allowed: {', '.join('.' + suffix for suffix in FORMATS)}")
+        instead = instead_of(path.suffix, [f".{suffix}" for suffix in FORMATS])
+        raise SweepError(f"{path}: {path.suffix!r} is no format of a table{instead}")
     return kind

@@ -10,12 +10,14 @@ from typing import Any
 
 from ipuperf.kinds import checked
 from ipuperf.machine import Machine, load_machine
+from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.pipelines.schedules import SCHEDULES
+from ipuperf.requirements import pip_install
 from ipuperf.tools.sweep import Sweep, read_sweep, script_sweep
 from ipuperf.tools.sweep.spec import MACHINE
 from ipuperf.tools.validation.cases import Case, read_cases, select
 from ipuperf.tools.validation.errors import CaseError
-from ipuperf.tools.validation.programs import front_ends, problem
+from ipuperf.tools.validation.programs import front_ends, model_names, problem
 
 from .errors import TuningError
 from .space import ACCUMULATION, MICRO_BATCH, REPLICAS, TuningSpace, accumulations
@@ -69,18 +71,18 @@ def factors_of(
 
 
 def _module(model: str) -> Any:
-    if not model.isidentifier():
-        raise TuningError(f"model {model!r}: no such model, allowed: the name of a module ipuperf.models.NAME")
     try:
+        if not model.isidentifier():
+            raise ModuleNotFoundError(name=f"ipuperf.models.{model}")
         with front_ends():
             return importlib.import_module(f"ipuperf.models.{model}")
     except ModuleNotFoundError as error:
         if error.name == f"ipuperf.models.{model}":
-            raise TuningError(f"unknown model {model!r}, allowed: the name of a module ipuperf.models.NAME") from None
+            raise TuningError(f"unknown model {model!r}{instead_of(model, model_names())}") from None
         extra = {"torch": "torch", "torch_geometric": "geometric"}.get(str(error.name).partition(".")[0])
         if extra is None:
             raise
-        raise TuningError(f"model {model!r} needs {error.name}: pip install 'ipuperf[{extra}]'") from None
+        raise TuningError(f"model {model!r} needs {error.name}: {pip_install(extra)}") from None
 
 
 def _of_pipelines(layers: int, machine: Machine, global_batch: int) -> dict[str, tuple[Any, ...]]:
@@ -212,9 +214,9 @@ def case_space(
     """
     cases = [case for case in read_cases(known=problem).cases if case.id == name]
     if not cases:
-        # This raises first, with ids that are close to the name, where no id contains it.
-        select(read_cases(known=problem), [name])
-        raise CaseError(f"no case has the id {name!r}; `ipuperf validate` lists them")
+        # This raises first where no id contains the name.
+        near = [case.id for case in select(read_cases(known=problem), [name]).cases]
+        raise CaseError(f"no case has the id {name!r}{did_you_mean(name, near)}; `ipuperf validate` lists the cases")
     case = cases[0]
     if case.mode != "training":
         raise TuningError(f"case {name!r} is of {case.mode}, allowed: training")

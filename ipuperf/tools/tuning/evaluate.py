@@ -139,6 +139,20 @@ class Outcomes:
         return outcome
 
 
+def check_options(sweep: Sweep, configuration: Configuration) -> None:
+    """Build the program of a configuration, to raise `UnknownOption` if it has an option that the model does not have.
+
+    Other failures are left to those who need the program.
+    """
+    try:
+        with quiet():
+            SweepPrograms(sweep).of(configuration)
+    except UnknownOption:
+        raise
+    except Exception:  # trying the configuration reports it
+        return
+
+
 def outcome_of(sweep: Sweep, global_batch: int, place: int, configuration: Configuration, best: float) -> Outcome:
     """Build and lower a configuration, and simulate it if it fits and its least time is below ``best`` seconds.
 

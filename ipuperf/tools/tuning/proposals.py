@@ -6,6 +6,8 @@ import warnings
 from importlib import import_module
 from typing import Any
 
+from ipuperf.requirements import pip_install
+
 from .errors import TuningError
 from .evaluate import Outcome
 from .space import TuningSpace
@@ -68,4 +70,4 @@ def check_installed(module: str, need: str) -> None:
     try:
         import_module(module)
     except ImportError as error:
-        raise TuningError(f"{need}: pip install 'ipuperf[tune]'") from error
+        raise TuningError(f"{need}: {pip_install('tune')}") from error

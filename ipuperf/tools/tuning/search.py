@@ -11,12 +11,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 
 import numpy as np
 
 from .bounds import Bounds, LeastCost
 from .estimates import Estimates, forecast, worth
-from .evaluate import Outcome, Outcomes
+from .evaluate import Outcome, Outcomes, check_options
 from .proposals import Proposals, check_installed
 from .space import TuningSpace
 
@@ -65,6 +66,9 @@ class TuningSearch:
         self._bytes = np.zeros(count, dtype=np.int64)
         check_installed("sklearn", "a tuning needs scikit-learn")
         if not any(map(self.bounds.covers, self.space.configurations)):
+            # A mistyped option shows before the user is asked to install something for it.
+            if find_spec("optuna") is None:
+                check_options(self.space.sweep, self.space.configurations[0])
             check_installed("optuna", "a tuning without probes needs Optuna")
 
     def run(self) -> Iterator[Outcome]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ipuperf.kinds import checked
+from ipuperf.progress import shows_progress
 from ipuperf.tools.validation.errors import UnknownOption
 
 from .answer import Answer, answer_of
@@ -72,9 +72,9 @@ def tune(
         raise TuningError(f"{jobs} jobs, allowed: 1 or more")
     bounds, workers = Bounds(space.sweep, machine_of(space.sweep)), Workers(jobs)
     evaluator = Outcomes(space.sweep, space.global_batch, folder, workers)
-    search = TuningSearch(space, bounds, evaluator, trials, seed, start_places)
-    hidden = not (sys.stderr.isatty() if progress is None else progress)
+    hidden = not (shows_progress() if progress is None else progress)
     try:
+        search = TuningSearch(space, bounds, evaluator, trials, seed, start_places)
         with workers.running():
             _run(search, hidden)
     except UnknownOption as error:

@@ -28,7 +28,6 @@ A file looks like this; ``[defaults]`` holds keys that all its cases share::
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -37,6 +36,7 @@ from typing import Any
 
 from ipuperf.kinds import checked
 from ipuperf.machine import MachineError, load_machine
+from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.tools.validation.errors import CaseError
 from ipuperf.tools.validation.units import QUANTITIES, UNITS, units_of
 
@@ -261,10 +261,7 @@ def _why_no_case(cases: Cases, name: str) -> str:
         ids = [i for i in rows.ids if name.lower() in i.lower()]
         if ids:
             return f"; {', '.join(ids[:3])}: {rows.reason}"
-    # Upper case on both sides, as names match in any case.
-    near = difflib.get_close_matches(name.upper(), [case.id.upper() for case in cases.cases], 3, 0.4)
-    spelled = {case.id.upper(): case.id for case in cases.cases}
-    return f" (did you mean {' or '.join(spelled[i] for i in near)}?)" if near else ""
+    return did_you_mean(name, [case.id for case in cases.cases]) or "; `ipuperf validate` lists the cases"
 
 
 def _check_ids(path: Path, names: Iterable[str]) -> None:
@@ -426,7 +423,7 @@ def _measured(data: Mapping[str, Any], where: str) -> Measured:
     unit = _text(data["unit"], f"{where}.unit", tuple(UNITS))
     if unit not in units_of(quantity):
         raise CaseError(
-            f"{where}.unit: {unit!r} is no unit of the quantity {quantity!r}, allowed: {', '.join(units_of(quantity))}"
+            f"{where}.unit: {unit!r} is no unit of the quantity {quantity!r}{instead_of(unit, units_of(quantity))}"
         )
     value = data["value"]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -466,9 +463,7 @@ def _machine(name: str, where: str, file: Path) -> str:
 def _only_keys(data: Mapping[str, Any], allowed: Sequence[str], where: str) -> None:
     for key in data:
         if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise CaseError(f"{where}: unknown key {key!r}{hint}, allowed: {', '.join(allowed)}")
+            raise CaseError(f"{where}: unknown key {key!r}{instead_of(key, allowed)}")
 
 
 def _all_keys(data: Mapping[str, Any], needed: Sequence[str], where: str) -> None:
@@ -481,7 +476,7 @@ def _text(value: object, where: str, allowed: Sequence[str] | None) -> str:
     if not isinstance(value, str) or not value.strip():
         raise CaseError(f"{where}: {value!r}, allowed: a text that is not empty")
     if allowed is not None and value not in allowed:
-        raise CaseError(f"{where}: {value!r}, allowed: {', '.join(allowed)}")
+        raise CaseError(f"{where}: {value!r}{instead_of(value, allowed)}")
     return value
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipuperf.kinds import checked
+from ipuperf.near_names import instead_of
 from ipuperf.tools.validation.errors import CaseError
 from ipuperf.tools.validation.rows import MISS, Row, summarise
 from ipuperf.trace import replacing
@@ -30,7 +31,7 @@ def check_format(path: str | Path) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix not in known:
-        raise CaseError(f"--plot {path}: no picture has the suffix {suffix!r}, allowed: {', '.join(sorted(known))}")
+        raise CaseError(f"--plot {path}: no picture has the suffix {suffix!r}{instead_of(suffix, sorted(known))}")
 
 
 @checked()

@@ -6,16 +6,20 @@ import importlib
 import importlib.util
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.kinds import checked
 from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
+from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.report import weight_update_windows
+from ipuperf.requirements import pip_install
 from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tools.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
@@ -84,7 +88,7 @@ class Figures:
         if measured.quantity not in self.values:
             raise CaseError(
                 f"{case.file}: case {case.id!r}: measured.quantity: {measured.quantity!r} is not defined for model "
-                f"{case.model!r}, allowed: {', '.join(self.values)}"
+                f"{case.model!r}{instead_of(measured.quantity, self.values)}"
             )
         value = self.values[measured.quantity]
         if QUANTITIES[measured.quantity].dimension == "cycles":
@@ -148,9 +152,11 @@ def problem(case: Case) -> str | None:
     named = case.model.isidentifier() and importlib.util.find_spec(f"ipuperf.models.{case.model}") is not None
     if case.model in PROGRAMS or named:
         return None
+    known = (*BENCHMARKS, *PROGRAMS, *model_names())
     return (
-        f"model: unknown model {case.model!r}, allowed: micro-benchmarks {', '.join(BENCHMARKS)}; programs "
-        f"{', '.join(PROGRAMS)}; or the name of a module ipuperf.models.NAME with a function validation_program"
+        f"model: unknown model {case.model!r}{did_you_mean(case.model, known)}, allowed: micro-benchmarks "
+        f"{', '.join(BENCHMARKS)}; programs {', '.join(PROGRAMS)}; "
+        "or the name of a module ipuperf.models.NAME with a function validation_program"
     )
 
 
@@ -167,7 +173,7 @@ def _config_problem(case: Case, builder: Recipe) -> str | None:
     names = [parameter.name for parameter in parameters]
     for name, value in case.config.items():
         if name not in names:
-            return f"config: unknown key {name!r} for {case.model!r}, allowed: {', '.join(names)}"
+            return f"config: unknown key {name!r} for {case.model!r}{instead_of(name, names)}"
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             return f"config.{name}: {value!r}, allowed: a whole number of 1 or more"
         if value > _LARGEST_SIZE:
@@ -279,6 +285,17 @@ def mnist_mlp(case: Case) -> Program:
 
 PROGRAMS: Mapping[str, Callable[[Case], Program]] = MappingProxyType({"mnist_mlp": mnist_mlp})
 """Programs that this room builds itself, by name."""
+_OFFERED = re.compile(r"^(def )?validation_program\b", re.MULTILINE)
+"""The line of a module ``ipuperf.models.NAME`` that offers it for validation."""
+
+
+def model_names() -> list[str]:
+    """Return the models that cases, sweeps and tunings may name. No model is imported: some need PyTorch."""
+    places = importlib.util.find_spec("ipuperf.models")
+    folders = (places.submodule_search_locations if places else None) or ()
+    files = [file for folder in folders for file in Path(folder).glob("*.py")]
+    modules = (file.stem for file in files if _OFFERED.search(file.read_text(encoding="utf-8")))
+    return sorted({*PROGRAMS, *modules})
 
 
 def _maker(name: str) -> Callable[[Case], Program]:
@@ -290,7 +307,7 @@ def _maker(name: str) -> Callable[[Case], Program]:
         # Any other missing module is a defect of the model.
         if error.name != "torch":
             raise
-        raise NotAvailable("needs PyTorch: pip install 'ipuperf[torch]'") from error
+        raise NotAvailable(f"needs PyTorch: {pip_install('torch')}") from error
     if not hasattr(module, "validation_program"):
         raise CaseError(f"model: ipuperf.models.{name} has no function validation_program(case) -> Program")
     maker: Callable[[Case], Program] = module.validation_program

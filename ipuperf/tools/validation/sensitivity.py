@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from functools import cache
 
 from ipuperf.machine import Machine, load_machine, load_scaled
+from ipuperf.near_names import instead_of
+from ipuperf.requirements import pip_install
 from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.processes import each
@@ -109,12 +111,12 @@ def sensitivity(
     kinds = movable_figures(dict.fromkeys(case.machine for case in cases))
     for key in figures:
         if key not in kinds:
-            raise CaseError(f"figure {key!r}: not assumed or calibrated on these machines, allowed: {', '.join(kinds)}")
+            raise CaseError(f"figure {key!r}: not assumed or calibrated on these machines{instead_of(key, kinds)}")
     changes = [(key, factor) for key in (figures or kinds) for factor in FACTORS]
     known = changed_figures(cases, changes, jobs, progress)
     unchanged_rows = _rows(cases, known[None])
     if not unchanged_rows:
-        raise CaseError("no case could run: PyTorch is missing (pip install 'ipuperf[torch]')")
+        raise CaseError(f"no case could run: PyTorch is missing ({pip_install('torch')})")
     return [
         effect
         for change in changes

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ipuperf.frontends import popdist
+from ipuperf.near_names import instead_of
 
 _Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
@@ -72,7 +73,7 @@ def _checked(tensor: torch.Tensor, average: bool | None, op: str | None) -> torc
     if average is not None and op is not None:
         raise ValueError("horovod: the op parameter supersedes average; give one of them")
     if op not in _OPS:
-        raise ValueError(f"horovod: op={op!r}; expected one of {', '.join(map(str, _OPS[1:]))}")
+        raise ValueError(f"horovod: op={op!r}{instead_of(op, _OPS[1:])}")
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"horovod: expected a torch.Tensor, got {type(tensor).__name__}")
     return tensor

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ipuperf.near_names import instead_of
+
 from ..errors import UnsupportedError, require
 
 
@@ -58,7 +60,7 @@ def identity_loss(value: torch.Tensor, reduction: str) -> torch.Tensor:
         AssertionError: another reduction.
     """
     allowed = ("sum", "mean", "none")
-    require(reduction in allowed, f"identity_loss: reduction {reduction!r}; allowed: {', '.join(allowed)}")
+    require(reduction in allowed, f"identity_loss: reduction {reduction!r}{instead_of(reduction, allowed)}")
     marked: torch.Tensor = torch.ops.ipuperf.identity_loss(value, reduction)
     return marked
 

@@ -9,7 +9,6 @@ accumulated and reduced over replicas), and activations. Those have the names of
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from ipuperf.ir import Stream, Tensor, TensorSpec, Variable
+from ipuperf.near_names import near_names
 from ipuperf.pipelines import Data, GradientOutput, StageOutput, VariableOutput
 
 from ..aten.lowering import TORCH_DTYPES
@@ -93,7 +93,7 @@ class Anchors:
             self.gradients.append(GradientOutput(part, tensor, stream, returned))
         else:
             names = list(names_of(self._exported, self._training))
-            near = difflib.get_close_matches(long, names, n=8, cutoff=0.3) or names[:8]
+            near = near_names(long, names, 8, 0.3) or names[:8]
             raise Error(
                 f"anchorTensor({short!r}, {long!r}): the program has no tensor of this name; candidates: "
                 f"{', '.join(near)} (getTensorNames() has all)"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ipuperf.frontends.options import APPLIED, Option
+from ipuperf.near_names import instead_of
 
 from ..enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from ..errors import require, require_bool, require_int, require_member
@@ -317,7 +318,7 @@ class _TensorLocationOptions(OptionsDict):
         Phased executions pass ``on_chip_by_default=False``: there PopTorch's default is Streaming Memory.
         """
         kinds = ("activation", "weight", "optimizer", "accumulator")
-        require(kind in kinds, f"location: kind {kind!r} given, expected one of {kinds}")
+        require(kind in kinds, f"location: kind {kind!r}{instead_of(kind, kinds)}")
         settings: dict[str, Any] = self._values.get(f"location_{kind}", {})
         return TensorLocation(
             on_chip=bool(settings.get("onChip", on_chip_by_default)),

@@ -9,6 +9,7 @@ from typing import Any
 from ipuperf.frontends.options import NO_EFFECT, Option
 from ipuperf.frontends.popart.engine_options import CALLBACK_OPTIONS, check_callback_option
 from ipuperf.lowering import CollectiveMerging
+from ipuperf.near_names import instead_of
 from ipuperf.pipelines import AutomaticLossScale
 
 from ..errors import require, require_path
@@ -186,7 +187,7 @@ class _PopartOptions(Freezable):
         return f"_PopartOptions({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
 
 
-_COLLECTIVES = ", ".join(key for key in POPART_EFFECTS if key.startswith(COLLECTIVES))
+_COLLECTIVES = [key for key in POPART_EFFECTS if key.startswith(COLLECTIVES)]
 
 
 def _check_value(key: str, value: Any) -> None:
@@ -194,6 +195,6 @@ def _check_value(key: str, value: Any) -> None:
     if key == "cachePath":
         require_path(f"_Popart.set({key!r})", value)
     if key.startswith(COLLECTIVES):
-        require(key in POPART_EFFECTS, f"{call}: unknown key, expected one of {_COLLECTIVES}")
+        require(key in POPART_EFFECTS, f"{call}: unknown key{instead_of(key, _COLLECTIVES)}")
     words = POPART_EFFECTS[key].refusal(value) if key in POPART_EFFECTS else ""
     require(not words, f"{call}: expected {words}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
+from ipuperf.near_names import did_you_mean
+
 _Self = TypeVar("_Self", bound="Freezable")
 _FROZEN = "Can't modify frozen Options"
 
@@ -58,7 +60,10 @@ class OptionsDict(Freezable):
         if is_set_up and not name.startswith("_"):
             self.set(**{name: value})
         elif is_set_up and name not in self.__dict__ and not hasattr(type(self), name):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name}; its options are {list(self._values)}")
+            near = did_you_mean(name, self._values)
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name}{near}; its options are {list(self._values)}"
+            )
         else:
             super().__setattr__(name, value)
 
@@ -67,7 +72,7 @@ class OptionsDict(Freezable):
         self.checkIsFrozen()
         for option, value in values.items():
             if option not in self._values:
-                raise AssertionError(f"Invalid option {option}, valid options are {list(self._values)}")
+                raise AssertionError(self._unknown(option))
             expected = type(self._values[option])
             if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
                 raise AssertionError(f"Unexpected type {type(value)} for option {option}. Expected {expected}")
@@ -98,12 +103,18 @@ class OptionsDict(Freezable):
     def __getattr__(self, option: str) -> Any:
         values = self.__dict__.get("_values", {})
         if option not in values:
-            raise AttributeError(f"Invalid option {option}, valid options are {list(values)}")
+            raise AttributeError(self._unknown(option))
         return values[option]
 
     def __call__(self, option: str) -> Any:
         """The value of ``option``; ``AttributeError`` if there is none."""
         return getattr(self, option)
+
+    def _unknown(self, option: str) -> str:
+        values = self.__dict__.get("_values", {})
+        methods = [name for name in dir(type(self)) if not name.startswith("_")]
+        near = did_you_mean(option, [*methods, *values])
+        return f"Invalid option {option}{near}, valid options are {list(values)}"
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in self._values.items())

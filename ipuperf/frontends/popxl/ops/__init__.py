@@ -30,13 +30,15 @@ from .lifting import extended, lifted
 from .repeat import repeat, repeat_with_info
 
 _FUNCTIONS = {name: row for row in ROWS for name in row.popxl}
-_IN_CODE = """
-    CallSiteInfo PadType call call_with_info collectives conditional conditional_with_info host_load host_store
-    io_tile_copy ipu_copy remote_code_load remote_load remote_load_ remote_store repeat repeat_with_info var_updates
-""".split()
+# Type checkers read this list, and not what becomes of it below.
+__all__ = [
+    "CallSiteInfo", "PadType", "call", "call_with_info", "collectives", "conditional", "conditional_with_info",
+    "host_load", "host_store", "io_tile_copy", "ipu_copy", "remote_code_load", "remote_load", "remote_load_",
+    "remote_store", "repeat", "repeat_with_info", "var_updates",
+]  # fmt: skip
 
 #: Every public name of upstream's package (``popart: python/popxl/ops/__init__.py``).
-UPSTREAM = sorted([*_FUNCTIONS, *_IN_CODE])
+UPSTREAM = sorted([*_FUNCTIONS, *__all__])
 
 
 def _offered(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ipuperf import ops as _k
+from ipuperf.near_names import instead_of
 
 from ..arguments import checked_arguments
 from ..context import gcg
@@ -26,7 +27,7 @@ def remote_code_load(graph: Graph, destination: str) -> None:
             f"The remote_code_load op cannot load the code of graph {graph.name or 'main'!r} from within that graph"
         )
     if destination not in _LOCATIONS:
-        raise ValueError(f"remote_code_load: destination {destination!r}; allowed: {', '.join(_LOCATIONS)}")
+        raise ValueError(f"remote_code_load: destination {destination!r}{instead_of(destination, _LOCATIONS)}")
     if destination != "executable":
         raise NotImplementedError(
             f"remote_code_load of graph {graph.name!r}: destination {destination!r} is not supported; allowed: "

@@ -11,6 +11,7 @@ import numpy as np
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl import ReplicaGrouping, ops
 from ipuperf.frontends.popxl.arguments import checked_arguments
+from ipuperf.near_names import instead_of
 
 from ..module import Module
 from ..named_tensors import NamedTensors
@@ -52,7 +53,7 @@ class LinearFP8(Module):
         }
         if scale_metric not in metrics:
             raise ValueError(
-                f"LinearFP8: scale_metric {scale_metric!r} is not available; allowed: {', '.join(metrics)}"
+                f"LinearFP8: scale_metric {scale_metric!r} is not available{instead_of(scale_metric, metrics)}"
             )
         self.fp8_scale = metrics[scale_metric]
 

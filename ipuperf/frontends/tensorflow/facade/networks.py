@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from ipuperf.functions import arithmetic, make, make_all, networks
 from ipuperf.ir import FLOAT16, FLOAT32, Tensor
+from ipuperf.near_names import instead_of
 from ipuperf.ops import CtcBeamSearchDecoder, CtcLoss, CtcLossGrad
 
 from ..effects import EFFECTS, checked_kinds
@@ -310,7 +311,9 @@ def serialized_matmul(
     b = tf.linalg.matrix_transpose(b) if transpose_b else b
     axes = {"a_columns": -2, "a_rows_b_columns": -1, "b_rows": -1}
     if serialization_dimension not in axes:
-        raise ValueError(f"serialization_dimension is {serialization_dimension!r}; allowed: {', '.join(axes)}")
+        raise ValueError(
+            f"serialization_dimension is {serialization_dimension!r}{instead_of(serialization_dimension, axes)}"
+        )
     axis = axes[serialization_dimension]
     for name, shape in (("a", a.shape), ("b", b.shape)):
         if len(shape) < 2:

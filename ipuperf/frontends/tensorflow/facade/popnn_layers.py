@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.near_names import instead_of
+
 from .recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, activation_name, plans, recurrence
 
 tf1 = tf.compat.v1
@@ -131,7 +133,7 @@ class _Popnn(tf1.layers.Layer):  # type: ignore[name-defined]
 
 def _named(activation: Any, allowed: Sequence[str]) -> str:
     return activation_name(
-        activation, allowed, lambda name: f"activation {name!r} is not supported; allowed: {', '.join(allowed)}"
+        activation, allowed, lambda name: f"activation {name!r} is not supported{instead_of(name, allowed)}"
     )
 
 

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from ipuperf.near_names import instead_of
+
 from ..effects import EFFECTS, checked_kinds
 from ..importer import Importer, MadeBy, Value, collectives, marker
 from ..importer.collectives import all_reduce
@@ -92,7 +94,7 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = "COLLECTIVE_OP_ADD
         ValueError: another op, or tensors that are no vectors. RuntimeError: outside of a program.
     """
     if op not in KINDS:
-        raise ValueError(f"reduce_scatter: op={op!r}; allowed: {', '.join(KINDS)}")
+        raise ValueError(f"reduce_scatter: op={op!r}{instead_of(op, KINDS)}")
     vectors = [tf.convert_to_tensor(vector) for vector in tf.nest.flatten(x)]
     if wrong := [vector.shape for vector in vectors if vector.shape.rank != 1]:
         raise ValueError(f"reduce_scatter: a tensor of shape {wrong[0]}; vectors are needed")

@@ -12,6 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.near_names import instead_of
+
 from ..effects import checked_kinds
 from .placing import ipu_shard
 
@@ -52,7 +54,7 @@ def reduce_scatter(input_shards: Sequence[Any], op: str) -> list[tf.Tensor]:
     """
     shards = _vectors(_checked(input_shards))
     if op not in _KINDS and op != _LOCAL:
-        raise ValueError(f"op={op!r}; allowed: {', '.join([*_KINDS, _LOCAL])}")
+        raise ValueError(f"op={op!r}{instead_of(op, [*_KINDS, _LOCAL])}")
     count = len(shards)
     part = -(-max(shard.shape[0] for shard in shards) // count)
     padded = []

@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 from ipuperf.functions import arithmetic
+from ipuperf.near_names import instead_of
 
 from ...arguments import checked_arguments
 from ...context import ipu
@@ -58,4 +59,4 @@ def _check(ts: Sequence[Tensor], places: Sequence[int], op: str) -> None:
             f"all_reduce: tensors {[(t.shape, t.dtype.name) for t in ts]}; equal shapes and types are needed"
         )
     if op not in _REDUCTIONS:
-        raise ValueError(f"all_reduce: op {op!r} between IPUs; allowed: {', '.join(_REDUCTIONS)}")
+        raise ValueError(f"all_reduce: op {op!r} between IPUs{instead_of(op, _REDUCTIONS)}")

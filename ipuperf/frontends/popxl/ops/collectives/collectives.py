@@ -8,6 +8,7 @@ from typing import Literal
 
 from ipuperf import ops as _k
 from ipuperf.functions import shapes
+from ipuperf.near_names import instead_of
 
 from ... import context
 from ...arguments import checked_arguments
@@ -29,7 +30,7 @@ _transpose: Callable[..., Tensor] = lifted(shapes.transpose)
 def to_collective_op(op: str) -> str:
     """``op`` when it is a known operator; ValueError otherwise."""
     if op not in OPERATORS:
-        raise ValueError(f"collective op {op!r} is not supported by ipuperf; allowed: {', '.join(OPERATORS)}")
+        raise ValueError(f"collective op {op!r} is not supported by ipuperf{instead_of(op, OPERATORS)}")
     return op
 
 

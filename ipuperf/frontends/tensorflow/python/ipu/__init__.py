@@ -7,6 +7,8 @@ Raises (when imported):
 import importlib as _importlib
 import sys as _sys
 
+from ipuperf.requirements import pip_install as _pip_install
+
 from ...state import check_version as _check_version
 from ...surface import make_modules as _make_modules
 
@@ -17,7 +19,7 @@ except ModuleNotFoundError as error:
     if error.name != "tensorflow":
         raise
     raise ModuleNotFoundError(
-        "TensorFlow programs need TensorFlow: pip install 'ipuperf[tensorflow]'", name="tensorflow"
+        f"TensorFlow programs need TensorFlow: {_pip_install('tensorflow')}", name="tensorflow"
     ) from None
 else:
     _check_version(_version)

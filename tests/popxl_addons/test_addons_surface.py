@@ -80,6 +80,7 @@ def test_groupings_within_a_link_domain(
         assert (found.stride, found.group_size) == wanted
         assert named_replica_grouping.is_cross_ild(group) == (found != group)
         assert named_replica_grouping.get_instance_replica_grouping(group) == group
+        assert not named_replica_grouping.is_cross_instance(group)  # there is one host process
         assert named_replica_grouping.get_ild_replica_grouping().group_size == (domain or 8)
 
 

@@ -57,7 +57,6 @@ class _Round(NamedTuple):
         sends: the sends as pairs of IPUs.
         bundles: the same sends as bundles.
         ends: how many sends begin or end at each member.
-        even: whether that number is the same for all members.
         last: place of the last round that is equal to this one.
         together: whether the round ends for all members at once.
     """
@@ -67,7 +66,6 @@ class _Round(NamedTuple):
     sends: tuple[tuple[int, int], ...]
     bundles: list[SendBundle]
     ends: dict[int, int]
-    even: bool
     last: int
     together: bool
 
@@ -153,9 +151,9 @@ class Courses:
         for planned_round in plan.rounds:
             bundles, ends = self._bundled(planned_round.sends)
             chunk, reduce = planned_round.chunk(step.bytes), reduce_cycles(planned_round, step, len(ipus))
-            even, last_alike = len(set(ends.values())) == 1, len(rounds) + planned_round.times - 1
+            last_alike = len(rounds) + planned_round.times - 1
             rounds += [
-                _Round(chunk, reduce, planned_round.sends, bundles, ends, even, last_alike, planned_round.together)
+                _Round(chunk, reduce, planned_round.sends, bundles, ends, last_alike, planned_round.together)
             ] * planned_round.times
         return Course(tuple(rounds), self._planner.syncs.before(ipus, plan.method))
 
@@ -211,7 +209,7 @@ class CollectiveRun:
         self._moved: list[tuple[int, int, tuple[Flight, ...]]] = []  # of this round: latency, end, sends
         self._undisturbed = 0  # nothing else happens before this
         self._remaining_members = len(self._ipus)
-        self._alike = True  # all members ended each round together, with as many sends
+        self._alike = True  # all members ended each round together
         self._events.after(self._sync, self._begin)
 
     def state(self, time: int) -> tuple[object, ...]:
@@ -268,7 +266,7 @@ class CollectiveRun:
         else:
             self._ends.update(dict.fromkeys(ipus, self._events.now))
         self._busy_members -= len(ipus)
-        self._alike = self._alike and self._present_round.even and len(ipus) == len(self._ipus)
+        self._alike = self._alike and len(ipus) == len(self._ipus)
         # No sync follows the last round, so each member leaves as soon as it has finished.
         if self._round + 1 == len(self._rounds):
             self._events.after(self._present_round.reduce, lambda: self._leave(ipus))

@@ -316,7 +316,7 @@ class Unfolding:
         for number, (fold, (begin, fold_end)) in enumerate(zip(self._folds, self._true, strict=True)):
             inside, moved = self._applied(number, end, begin, fold_end)
             under_way = (end > fold_end) & (columns["epoch"] <= number)  # under way when the fold was made
-            moves = (columns["loop"] == fold.loop[process]) & (columns["loop"] >= 0)
+            moves = columns["loop"] == fold.loop[process]
             slices = sum(
                 (np.where(columns["stream"] == stream, count, 0) for stream, count in fold.slices[process].items()),
                 start=np.zeros(len(end), dtype=np.int64),

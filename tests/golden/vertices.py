@@ -14,6 +14,7 @@ from ipuperf.ir import BOOL, FLOAT16, FLOAT32, FLOAT64, INT8, INT16, INT32, DTyp
 from ipuperf.machine import load_machine
 from ipuperf.ops import randomness
 from ipuperf.ops import vertices as v
+from ipuperf.ops.elementwise.comparisons import COMPARISON, comparison
 from ipuperf.ops.selection import gather
 from ipuperf.ops.selection.dynamic import planned_slice_cycles, slice_cycles
 from ipuperf.ops.updates.update_vertices import fused_cycles, scaled_add_cycles
@@ -60,6 +61,8 @@ def _tabled(dtype: DType) -> Iterator[Vertices]:
     for table, make in ((v.UNARY, v.unary), (v.BINARY, v.binary), (v.BROADCAST_SCALAR, v.broadcast_scalar)):
         for name, in_place in itertools.product(table, (False, True)):
             yield make(name, dtype, 3, in_place=in_place, flops=2)
+    for name, scalar in itertools.product(COMPARISON, (False, True)):
+        yield comparison(name, dtype, 3, scalar=scalar)
 
 
 def _broadcasts(dtype: DType) -> Iterator[Vertices]:

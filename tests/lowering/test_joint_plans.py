@@ -103,6 +103,21 @@ def test_the_joint_plan_is_the_best_of_its_vertices_and_passes():
     assert joint_plan(CHIP, product_form(2, 24, 40, 72, "fcfwd"), HALF, math.inf, found.total - 1) is None
 
 
+@pytest.mark.parametrize(
+    ("rows", "kernel", "methods"),
+    [
+        (1, Kernel("HMAC", 0, 1, 2, 1, 1, 2, 2), ["HMAC", "HMAC", "OUTER"]),  # the update of a single row
+        (1, Kernel("HMAC", 0, 1, 16, 2, 1, 2, 2), ["HMAC", "HMAC", "AMP"]),  # rows are laid out in pairs
+        (1, WIDE, ["AMP", "AMP", "AMP"]),
+        (2, Kernel("HMAC", 0, 1, 16, 1, 1, 2, 2), ["HMAC", "HMAC", "AMP"]),
+        (2, Kernel("HMAC", 0, 1, 1, 2, 1, 2, 2), ["HMAC", "HMAC", "HMAC"]),
+    ],
+)
+def test_vertices_of_the_three_passes(rows, kernel, methods):
+    form = flatten_field(swap(product_form(1, rows, 64, 64, "fcfwd")))
+    assert [part.kernel.method for part in layer_passes(form, kernel, CHIP, HALF)] == methods
+
+
 # -- the choice --------------------------------------------------------------------------------------------------------
 
 #: target, operands, partial sums; m, k, n of the forward pass; groups, proportion.

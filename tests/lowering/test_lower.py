@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ipuperf import ir, ops
-from ipuperf.ir import CONTEXT, FLOAT16, FLOAT32, INT32, Stream, TensorSpec, Variable
+from ipuperf.ir import BOOL, CONTEXT, FLOAT16, FLOAT32, INT32, Stream, TensorSpec, Variable
 from ipuperf.lowering import (
     Collective,
     DoesNotFitError,
@@ -86,6 +86,13 @@ def test_operand_that_lies_elsewhere_is_exchanged():
     assert exchange.bytes_in == exchange.bytes_out == 4096 * 4
 
 
+@pytest.mark.parametrize(("elements", "copied"), [(0, []), (1, ["Sync", "exchange", "compute"])])
+def test_nothing_is_copied_of_an_empty_tensor(elements, copied):
+    program = ir.Ir()
+    program.main_graph.create(ops.Identity, [variable(program, "a", (elements,), BOOL)], ["b"])
+    assert kinds(lower(program, GC200)) == copied
+
+
 def test_filling_with_zeros_reads_nothing():
     """The gradient of a slice brings in the operand once, for the copy into the zeros; the zeros bring in nothing."""
     program = ir.Ir()
@@ -95,6 +102,18 @@ def test_filling_with_zeros_reads_nothing():
     assert [(s.kind, s.vertex.split("<")[0]) for s in steps[:2]] == [("compute", "popops::Fill"), ("exchange", "")]
     moved = sum(s.bytes_in for s in steps)
     assert 512 * 512 * 2 <= moved < 1.05 * 512 * 512 * 2
+
+
+@pytest.mark.parametrize(("columns", "proportion", "passes"), [(4096, 0.6, 1), (4096, 0.003, 4), (8192, 0.003, 16)])
+def test_the_passes_of_a_product_are_a_loop_whose_code_is_there_once(columns, proportion, passes):
+    program = ir.Ir()
+    a, b = variable(program, "a", (16, 256), FLOAT16), variable(program, "b", (256, columns), FLOAT16)
+    program.main_graph.create(ops.MatMul, [a, b], ["c"], available_memory_proportion=proportion)
+    lowered = lower(program, GC200)
+    names = [s.name for s in lowered.walk() if isinstance(s, Phase) and s.kind == "compute"]
+    assert max(names.count(name) for name in names) == passes
+    state = lowered.memory.categories[0]["vertexInstanceState"]
+    assert state.max == len(set(names)) * GC200.chip.code.vertex_state_bytes
 
 
 def test_a_tile_reads_the_statistics_of_its_rows_only():

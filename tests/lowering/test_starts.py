@@ -7,7 +7,7 @@ import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT32, TensorSpec, Variable
-from ipuperf.lowering import TileVector, lower
+from ipuperf.lowering import MemoryReport, TileVector, lower
 from ipuperf.lowering.layout import Layout, linear
 from ipuperf.lowering.places import Places
 from ipuperf.lowering.starts import LinearStarts, turned
@@ -36,6 +36,12 @@ def tiles_of(program: ir.Ir) -> dict[str, list[int]]:
     return {v.name: np.flatnonzero(v.bytes.dense()).tolist() for v in found if v.category == "variable"}
 
 
+def tiles_of_code(memory: MemoryReport) -> list[int]:
+    """The tiles with the code of all vertices."""
+    code = memory.categories[0]["vertexCode"]
+    return np.flatnonzero(code.dense() == code.max).tolist()
+
+
 def test_each_begins_after_the_last():
     """32 floats (128 bytes) are the least on a tile: vectors of 64, 96 and 32 take 2, 3 and 1."""
     program, _ = variables(64, 96, 32)
@@ -60,9 +66,17 @@ def test_what_shares_storage_begins_together_and_bytes_are_the_same():
     held = {v.name: v.bytes for v in memory.variables if v.category == "variable"}
     assert [held["v0"].total, held["v1"].total] == [256, 256]
     assert held["v1"].at(2) == held["v1"].at(3) == 128
-    code = memory.categories[0]["vertexCode"]
-    present = np.flatnonzero(code.dense() == code.max)
-    assert present.tolist() == [2, 3], "the vertex runs where the tensor lies that it changes"
+    assert tiles_of_code(memory) == [2, 3], "the vertex runs where the tensor lies that it changes"
+
+
+def test_the_result_of_a_call_lies_where_the_callee_leaves_it():
+    program, (first, second) = variables(64, 64)
+    main, callee = program.main_graph, program.create_graph("changes")
+    x = callee.add_input(second.spec, "x", by_ref=True)
+    callee.add_output(callee.create(ops.ScaledAddLhsInplace, [x, x], ["y"], a=1.0, b=1.0).outputs[0])
+    result = main.create(ops.Call, [second], ["result"], callee=callee).outputs[0]
+    main.create(ops.ScaledAddLhsInplace, [result, first], ["z"], a=1.0, b=1.0)
+    assert tiles_of_code(lower(program, GC200).memory) == [2, 3]
 
 
 def test_stacks_of_slices_are_linear_and_plans_are_not():

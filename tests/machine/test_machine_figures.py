@@ -159,6 +159,8 @@ def test_figures_keep_the_value_as_written():
     [
         (1.325, "GHz", "frequency", 1_325_000_000),
         (100, "MHz", "frequency", 100_000_000),
+        (33, "kHz", "frequency", 33_000),
+        (7, "Hz", "frequency", 7),
         (128, "Gbit/s", "bandwidth", 16_000_000_000),
         (1, "GiB/s", "bandwidth", 2**30),
         (5.5, "GB/s", "bandwidth", 5_500_000_000),

@@ -156,6 +156,15 @@ def test_ring_neighbours_are_adjacent_on_a_stretch_of_the_ladder(machine, size):
             assert there in machine.topology.neighbours(here)
 
 
+@pytest.mark.parametrize("members", [(9, 18, 19, 24, 25, 49, 53, 57), (14, 22, 25, 26, 27, 52, 53, 61)])
+def test_a_zigzag_over_scattered_rungs_has_the_fewest_hops_of_all_rings(members):
+    def hops(order):
+        return sum(POD64.topology.hops(a, b) for a, b in zip(order, order[1:] + order[:1]))
+
+    first, *others = members
+    assert hops(POD64.topology.ring(members)) == min(hops((first, *rest)) for rest in itertools.permutations(others))
+
+
 def test_ring_over_the_same_stage_of_all_replicas_closes_through_the_torus():
     order = POD64.topology.ring(range(0, 64, 4))
     assert order == tuple(range(0, 64, 4))

@@ -164,6 +164,8 @@ def _swap(node: ast.AST) -> ast.AST | None:
         return None
     if isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "max", "min", "zip"):
         return None
+    if ast.dump(node.args[0]) == ast.dump(node.args[1]):
+        return None
     new = copy.deepcopy(node)
     new.args[:2] = reversed(new.args[:2])
     return new

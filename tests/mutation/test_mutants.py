@@ -23,6 +23,8 @@ def clamp(value: int = 1, *, whole: bool = True) -> int:
     if value > LIMIT and not whole:
         raise ValueError("more than" + str(LIMIT + 1))
     return min(value, LIMIT) - power(value, 2)
+
+SQUARE = pow(LIMIT, LIMIT)
 '''
 
 CHANGED = [

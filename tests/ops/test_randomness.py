@@ -30,6 +30,11 @@ def test_keep_rate_and_scale(bench, p):
     np.testing.assert_allclose(rates, 1 - p, atol=5 * np.sqrt(p * (1 - p) / n) + 2**-17)
 
 
+def test_a_rate_close_to_one_keeps_a_few(bench):
+    """The rates are multiples of 2^-16: of a million elements 16 are expected."""
+    assert 1 <= np.count_nonzero(kept(bench, seeds((1, 2)), p=1 - 1e-6, n=2**20)) <= 60
+
+
 def test_no_dropout_for_p_zero(bench, rng):
     x = rng.standard_normal((1, 1000)).astype(np.float32)
     np.testing.assert_array_equal(bench.run(ops.Dropout, x, seeds((1, 2)), p=0.0), x)

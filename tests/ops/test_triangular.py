@@ -31,6 +31,12 @@ def test_cholesky(bench, rng, shape) -> None:
     bench.check(lambda g, t: g.create(Cholesky, [t], ["y"]).outputs[0], symmetric, [definite(rng, 2, *shape)])
 
 
+def test_cholesky_reads_the_lower_triangle_alone(bench, rng) -> None:
+    whole = definite(rng, 1, 4).astype(np.float32)
+    above = np.where(np.triu(np.ones((4, 4), bool), 1), np.nan, whole)
+    np.testing.assert_array_equal(bench.run(Cholesky, above), bench.run(Cholesky, whole))
+
+
 @pytest.mark.parametrize("lower", [True, False])
 @pytest.mark.parametrize("adjoint", [True, False])
 def test_triangular_solve(bench, rng, lower, adjoint) -> None:
@@ -68,6 +74,13 @@ def test_work_is_done_in_blocks(bench) -> None:
     assert [w.m for w in work if isinstance(w, MatMul)] == [96, 32]
     solve = bench.op(TriangularSolve, np.ones((1, 160, 160), np.float32), np.ones((1, 160, 3), np.float32)).work()
     assert [(w.m, w.k, w.n) for w in solve if isinstance(w, MatMul)] == [(96, 64, 3), (32, 64, 3)]
+
+
+def test_of_nothing_there_is_no_work(bench) -> None:
+    for count, size, columns in ((0, 4, 2), (2, 4, 0), (2, 0, 2)):
+        matrices, sides = np.ones((1, count, size, size), np.float32), np.ones((1, count, size, columns), np.float32)
+        assert bench.op(TriangularSolve, matrices, sides).work() == []
+        assert bool(bench.op(Cholesky, matrices).work()) is (count * size > 0)
 
 
 def test_time_grows_with_the_matrix() -> None:

@@ -40,6 +40,7 @@ CASES = {
     ),
     "detach_": (detached, SOME),
     "all_hidden": (attended(lambda m: m > 0), LINES, HIDING.float()),
+    "all_hidden_in_each": (attended(lambda m: m > 0), LINES, torch.stack([HIDING, HIDING.T]).float()),
     "all_hidden_constant": (attended(lambda m: HIDING), LINES, SOME),
     "all_hidden_added": (attended(lambda m: m.masked_fill(~HIDING, -math.inf)), LINES, SOME[:, :3]),
 }

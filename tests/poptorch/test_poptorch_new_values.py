@@ -100,6 +100,8 @@ COUNTS = [
     (lambda p: optim.AdamW(p, lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.1, loss_scaling=2.0), 6, 1),
     (lambda p: optim.LAMB(p, lr=0.1, loss_scaling=2.0, max_weight_norm=1.0), 3, 1),
     (lambda p: optim.RMSprop(p, lr=0.1, alpha=0.9, momentum=0.9), 3, 0),
+    (lambda p: torch.optim.RMSprop(p, lr=0.1), 1, 0),  # a momentum and weight decay of 0 and an eps of 1e-8 stay
+    (lambda p: torch.optim.RMSprop(p, lr=0.1, weight_decay=0.1, eps=1e-6, momentum=0.9), 4, 0),
     (lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True), 3, 0),  # rate, momentum in both scalars of it
     (lambda p: LARS(p, lr=0.1, weight_decay=0.1), 5, 0),
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import logging
 from typing import Any
 
 import pytest
@@ -96,6 +97,18 @@ def test_detaching_keeps_the_state() -> None:
             model.attachToDevice()
         losses.append([model(X), model(X)])
     torch.testing.assert_close(*losses, rtol=0, atol=0)
+
+
+def test_each_way_of_the_state_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    module = Model()
+    optimizer = poptorch.optim.Adam(module.parameters(), lr=0.25)
+    model = trained(module, optimizer)
+    model(X)
+    with caplog.at_level(logging.DEBUG, "poptorch"):
+        optimizer.load_state_dict(optimizer.state_dict())
+        model(X)
+    ways = [text for text in caplog.messages if text.startswith("The optimiser's state ")]
+    assert ways == ["The optimiser's state comes from the IPUs", "The optimiser's state goes to the IPUs"]
 
 
 def test_what_is_left_out_stays_as_it_is() -> None:

@@ -52,6 +52,9 @@ DISTRIBUTIONS = {
     "randint_like": (lambda x: torch.randint_like(x, 10), 4.5, 99 / 12),
     "random_": (lambda x: x.random_(5, 100), 52, (95**2 - 1) / 12),
     "random_below": (lambda x: x.random_(10), 4.5, 99 / 12),
+    "random_float": (lambda x: x.random_(), 2**23, ((2**24 + 1) ** 2 - 1) / 12),
+    "random_half": (lambda x: x.half().random_(), 2**10, ((2**11 + 1) ** 2 - 1) / 12),
+    "random_int": (lambda x: x.int().random_(), 2**30, 2**62 / 12),
     "randperm": (lambda x: torch.randperm(N).float(), (N - 1) / 2, (N**2 - 1) / 12),
     "multinomial": (
         lambda x: torch.multinomial(torch.tensor([1.0, 0.0, 3.0]), N, replacement=True).float(), 1.5, 0.75),

@@ -390,11 +390,29 @@ def test_variable_arguments_hold_tensors_only_or_none() -> None:
     ir = popxl.Ir()
     with ir.main_graph:
         x = popxl.variable(1)
-        for given in ((x, 5), (5, x)):
-            with pytest.raises(TypeError, match="'rest': a sequence must hold tensors only"):
+        for given, place in (((x, 5), 1), ((5, x), 0)):
+            with pytest.raises(
+                TypeError, match=f"'rest': a sequence must hold tensors only .*element {place} is a int"
+            ):
                 ir.create_graph(lambda *rest: None, *given)
         with pytest.raises(TypeError, match="'named': a sequence must hold tensors only"):
             ir.create_graph(lambda **named: None, a=x, b=5)
+
+
+def test_shapes_without_elements_are_shapes() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        made = [
+            popxl.TensorSpec((0, 3), popxl.float32),
+            popxl.h2d_stream((0, 3), popxl.float32),
+            popxl.d2h_stream((0, 3), popxl.float32),
+        ]
+        graph = ir.create_graph(lambda: popxl.graph_input((0, 3), popxl.float32, "x", meta_shape=(0, 4)))
+        buffer = popxl.remote_buffer((0, 3), popxl.float32, 1)
+    assert {*(tuple(each.shape) for each in (*made, *graph.inputs)), buffer.tensor_shape} == {(0, 3)}
+    buffer.meta_shape = (0, 4)
+    metas = popxl.TensorSpec((2,), popxl.float32, (0, 4)), graph.inputs[0], buffer
+    assert {tuple(each.meta_shape) for each in metas} == {(0, 4)}
 
 
 def test_inputs_of_the_main_graph_are_refused_by_the_session() -> None:

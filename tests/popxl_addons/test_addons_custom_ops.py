@@ -455,6 +455,18 @@ def test_a_layer_of_quantised_weights(rng: np.random.Generator, dim: int) -> Non
     np.testing.assert_allclose(results[grad], np.tile(weight.sum(1), (4, 1)), rtol=1e-2, atol=1e-2)
 
 
+def test_groups_have_64_weights_unless_told_otherwise() -> None:
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear(8, 128, bias=False)
+    with popxl.Ir().main_graph:
+        x = popxl.variable(np.zeros((4, 8), np.float32))
+        factories, _ = layers.LinearGQ(128, bias=False, group_size=64).create_graph(x)
+        variables = factories.init()
+    found = layers.LinearGQ.torch_mapping(variables, linear)
+    wanted = group_quantize_compress_numpy(linear.weight.T.detach().numpy(), 64)
+    np.testing.assert_array_equal(found[variables.weight_compressed], wanted[0])
+
+
 @pytest.mark.parametrize(
     ("shape", "dim"), [((32, 5), 0), ((5, 32), 1), ((3, 32, 5), 1), ((32, 2), 0), ((2, 3, 32), -1)]
 )

@@ -17,6 +17,7 @@ from ipuperf import popxl
 from ipuperf import popxl_addons as addons
 from ipuperf.popxl import ops
 from ipuperf.popxl_addons import debugging, layers, named_replica_grouping, performance_utils, testing_utils, utils
+from ipuperf.popxl_addons.ops import fp8_utils
 from ipuperf.popxl_addons.patterns import apply_pre_alias_patterns
 from ipuperf.popxl_addons.surface import CANNOT
 from ipuperf.runtime.effects import WithoutEffectWarning
@@ -79,6 +80,7 @@ def test_groupings_within_a_link_domain(
         assert (found.stride, found.group_size) == wanted
         assert named_replica_grouping.is_cross_ild(group) == (found != group)
         assert named_replica_grouping.get_instance_replica_grouping(group) == group
+        assert not named_replica_grouping.is_cross_instance(group)  # there is one host process
         assert named_replica_grouping.get_ild_replica_grouping().group_size == (domain or 8)
 
 
@@ -143,6 +145,12 @@ def test_operations_are_printed(capsys: pytest.CaptureFixture[str], mode: Any) -
 )  # fmt: skip
 def test_numbers_of_operations(value: float, style: str, wanted: str) -> None:
     assert addons.format_flops_scientific(value, style) == wanted
+
+
+@pytest.mark.parametrize("name", ["ieee_fp32_no_denorms", "ieee_fp16_denorms", "float8_152_def", "float8_143_def"])
+def test_the_largest_number_of_a_format_has_all_bits_set(name: str) -> None:
+    found = getattr(fp8_utils, name)
+    assert found.max_value == pytest.approx((2 - 2**-found.num_mantissa_bits) * 2**found.max_exp, rel=1e-7)
 
 
 def test_formats_that_do_not_exist() -> None:

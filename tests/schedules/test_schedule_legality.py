@@ -64,6 +64,13 @@ def test_one_error_names_the_cell(cells: list[Placement], message: str) -> None:
         made(cells)
 
 
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("stages", "count"), [(0, 4), (2, 0), (-2, 4), (True, 4), (2, 4.0), ("2", 4)])
+def test_counts_that_no_schedule_has(name: str, stages: object, count: object) -> None:
+    with pytest.raises(ScheduleError, match="(has|have) to be (an integer of )?at least 1"):
+        timetable_of(name, stages, count)
+
+
 def test_micro_batches_come_in_order() -> None:
     swapped = [(0, 0, Cell("F", 0, 1)), (1, 0, F0), (2, 0, B0), (3, 0, Cell("B", 0, 1))]
     with pytest.raises(ScheduleError, match="F of stage 0, micro-batch 1 in step 0, but .* before it in step 1"):

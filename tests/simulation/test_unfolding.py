@@ -18,7 +18,8 @@ def folds(seed: int) -> list[Fold]:
     for _ in range(r.randint(1, 4)):
         begin = end + r.randint(0, 4) if not made or r.random() < 0.6 else max(0, made[-1].begin - r.randint(0, 3))
         end = max(begin, end) + r.randint(1, 5)
-        counts = [(r.randint(-1, 2), r.randint(0, 3), {n: r.randint(0, 2) for n in range(2)}) for _ in range(2)]
+        drawn = [(r.randint(-1, 2), r.randint(0, 3), {n: r.randint(0, 2) for n in range(2)}) for _ in range(2)]
+        counts = [(loop, trips if loop >= 0 else 0, slices) for loop, trips, slices in drawn]  # no loop makes no trips
         made.append(Fold(begin, end, r.randint(1, 6), *map(tuple, zip(*counts, strict=True))))
     return made
 

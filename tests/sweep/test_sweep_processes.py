@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from ipuperf.sweep import Sweep, SweepError, read_table, run_sweep
+from ipuperf.sweep.cluster import on_cluster
 from ipuperf.sweep.spec import Configuration
 
 from .test_sweep_run import same
@@ -73,6 +74,26 @@ def test_dask_gives_the_same_table(tmp_path: Path, encoder: Sweep, in_this_proce
     ) as cluster:
         found = run_sweep(encoder, tmp_path / "dask", table=None, scheduler=cluster.scheduler_address)
     same(found, run_sweep(encoder, tmp_path / "here", table=None, jobs=1))
+
+
+@pytest.mark.heavy
+def test_dask_does_not_answer_with_an_earlier_run(tmp_path: Path) -> None:
+    """Another client still holds the rows of the same configurations, and what the script reads has changed."""
+    distributed = pytest.importorskip("distributed")
+    script, failures = tmp_path / "s.py", []
+    script.write_text("import pathlib, sys\nraise SystemExit(pathlib.Path(sys.argv[0]).with_name('word').read_text())")
+    sweep = Sweep({"name": ("a",)}, str(script), ("{name}",))
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
+    ) as cluster:
+        runs = []
+        for word in ("earlier", "later"):
+            (tmp_path / "word").write_text(word)
+            runs.append(on_cluster(sweep, [sweep.configurations()], cluster.scheduler_address))
+            failures.append(next(runs[-1])["failure"])
+        for run in runs:
+            run.close()
+    assert [failure.split()[-1] for failure in failures] == ["earlier", "later"]
 
 
 @pytest.mark.heavy

@@ -75,7 +75,7 @@ def test_what_fails_and_what_does_not_fit(tmp_path: Path, in_this_process: list[
         ["accumulation", "recompute", "config.hidden"]
     )
     assert "at least 3" in found.loc[(2, "none", 32), "failure"]
-    assert "recompute: 'sometimes', allowed: none, standard" in found.loc[(4, "sometimes", 32), "failure"]
+    assert "recompute: 'sometimes'; allowed: none, standard" in found.loc[(4, "sometimes", 32), "failure"]
     assert found.loc[(4, "none", 32), "fits"]
     large = found.loc[(4, "none", 8192)]
     assert not large["fits"]

@@ -219,6 +219,24 @@ def test_one_batch():
     same(model.test_on_batch(X[:8], Y[:8]), cpu.test_on_batch(X[:8], Y[:8]))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_batch_builds_a_model_first(count):
+    def build():
+        return keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(2)])
+
+    with ipus(count):
+        model = build()
+        if count == 2:
+            model.set_pipeline_stage_assignment([0, 1])
+            model.set_pipelining_options(pipeline_schedule=pipelining_ops.PipelineSchedule.Sequential)
+        model.compile()
+        found = model.predict_on_batch(X[:8])
+    cpu = build()
+    cpu.build((None, 5))
+    cpu.set_weights(model.get_weights())
+    same(found, cpu.predict_on_batch(X[:8]))
+
+
 @pytest.mark.heavy
 def test_data_sets_continue_from_epoch_to_epoch():
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8, drop_remainder=True).repeat()

@@ -9,6 +9,9 @@ pytest.importorskip("tf_keras")
 from kerasruns import beside, gradients_of, ipus, same, two_stages  # noqa: E402
 from tensorflow import keras  # noqa: E402
 
+from ipuperf import ir, ops  # noqa: E402
+from ipuperf.tensorflow.pipelining.custom_gradients import tap  # noqa: E402
+
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(8, 4)).astype("float32"), RNG.normal(size=(8, 2)).astype("float32")
 
@@ -99,6 +102,18 @@ def test_accumulation_and_pipelines_call_it(make, pipelined):
         ]
         model.fit(X, Y, batch_size=2, shuffle=False, verbose=0)
         same(model.get_weights(), expected)
+
+
+def test_all_readers_of_a_tensor_read_its_tap():
+    graph = ir.Ir().create_graph("stage")
+    x = graph.add_input(ir.TensorSpec((2,), ir.FLOAT32), "x")
+    square = graph.create(ops.Mul, [x, x], ["square"])
+    total = graph.create(ops.Add, [*square.outputs, x], ["total"])
+    tap(graph, x, mapping=None, number=0, images={}, program=None, executions=1)
+    first, (tapped,) = graph.ops[0], graph.ops[0].outputs
+    assert graph.ops == [first, square, total]
+    assert (first.inputs, square.inputs, total.inputs) == ([x], [tapped, tapped], [*square.outputs, tapped])
+    assert (x.consumers, tapped.consumers) == ([first], [square, square, total])
 
 
 def of_all(pairs, loss):

@@ -33,6 +33,8 @@ def test_equal_traces_give_equal_bytes(trace, tmp_path):
     trace.save(tmp_path / "a.ipt")
     Trace.load(tmp_path / "a.ipt").save(tmp_path / "b.ipt")
     assert (tmp_path / "a.ipt").read_bytes() == (tmp_path / "b.ipt").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.ipt") as archive:
+        assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}, "the earliest there is"
 
 
 @pytest.mark.heavy

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ipuperf.ir import Tensor
+from ipuperf.ir import DType
 
 from .. import vertices
 from ..work import Vertices, Work
@@ -34,12 +34,12 @@ COMPARISON_WITH_SCALAR: Mapping[str, Mapping[str, int]] = {
 }
 
 
-def comparison(name: str, operand: Tensor, elements: int, *, scalar: bool) -> Vertices:
+def comparison(name: str, dtype: DType, elements: int, *, scalar: bool) -> Vertices:
     """BinaryOp1D ``W * (29 + loop) + 11`` (26 for half), or BroadcastScalar1D ``W * (20 + loop) + 11``."""
-    kind = vertices.kind(operand.dtype)
+    kind = vertices.kind(dtype)
     rate = (COMPARISON_WITH_SCALAR if scalar else COMPARISON)[name][kind]
     fixed = 20 if scalar else (26 if kind == "half" else 29)
-    vertex = f"popops::{'BroadcastScalar1D' if scalar else 'BinaryOp1D'}<{name},{vertices.poplar_type(operand.dtype)}>"
+    vertex = f"popops::{'BroadcastScalar1D' if scalar else 'BinaryOp1D'}<{name},{vertices.poplar_type(dtype)}>"
     cycles = vertices.tile_cycles(lambda m, chip: fixed + rate * vertices.ceil_div(m, 4), 11)
     return Vertices(vertex, elements, cycles, elements)
 
@@ -58,7 +58,7 @@ class _Comparison(Binary):
         elements = self.outputs[0].spec.elements
         counts = sorted((math.prod(lhs.shape), math.prod(rhs.shape)))
         scalar = counts[0] == 1 and counts[1] == elements and elements > 1
-        return [comparison(self.vertex, lhs, elements, scalar=scalar)]
+        return [comparison(self.vertex, lhs.dtype, elements, scalar=scalar)]
 
 
 class Less(_Comparison):

@@ -87,11 +87,8 @@ class Cholesky(Op):
 
         def run() -> None:
             for place in np.ndindex(*source.shape[:-2]):
-                # The upper triangle may hold anything, so the
-                # symmetric matrix is built from the lower one.
-                lower = np.tril(source[place]).astype(np.float64)
-                try:
-                    out[place] = np.linalg.cholesky(lower + np.tril(lower, -1).T)
+                try:  # NumPy reads the lower triangle alone, so the upper one may hold anything
+                    out[place] = np.linalg.cholesky(source[place].astype(np.float64))
                 except np.linalg.LinAlgError:
                     out[place] = np.nan
 

@@ -217,6 +217,5 @@ def tap(graph: Graph, tensor: Tensor, **attributes: object) -> None:
     graph.ops.insert(0, graph.ops.pop())
     for op in readers:
         op.inputs = [tapped.outputs[0] if t is tensor else t for t in op.inputs]
-    count = tensor.consumers.count
     tapped.outputs[0].consumers += [op for op in tensor.consumers if op is not tapped]
-    tensor.consumers = [tapped] if count(tapped) else []
+    tensor.consumers = [tapped]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ import click
 from ipuperf.cli.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of
 from ipuperf.cli.parameters import Choice, FilePath, Name, machine_names
 from ipuperf.cli.terminal import amount, change_amount, remark, say
-from ipuperf.near_names import near_names
 
 if TYPE_CHECKING:
     from ipuperf.runtime.settings import RunSettings
@@ -66,7 +66,8 @@ class _RunCommand(click.Command):
         normalised = option.lstrip("-").lower().replace("_", "-")
         if not word.startswith("-") or option[2:] in ours or len(normalised) < 3:
             return
-        near = [name for name in ours if name.startswith(normalised)] or near_names(normalised, ours, 1, 0.83)
+        # A script may have `--numbers`, so dashes count here, as they do not in other errors.
+        near = [name for name in ours if name.startswith(normalised)] or get_close_matches(normalised, ours, 1, 0.83)
         if near:
             problem = f"No such option '{option}'. Did you mean '--{near[0]}'?"
             raise click.UsageError(f"{problem} If it is the script's own, put it after '--'.", ctx)

@@ -127,7 +127,7 @@ def test_what_loaders_refuse(graphs: list[Data]) -> None:
         pg.FixedSizeDataLoader(graphs, over_size_strategy=pg.OverSizeStrategy.Skip)
     with pytest.raises(ImportError, match=r"fixed_size_options=\.\.\."):
         pg.CustomFixedSizeDataLoader  # noqa: B018
-    with pytest.raises(AttributeError, match="no attribute 'Loader'; it has DataLoader"):
+    with pytest.raises(AttributeError, match=r"no attribute 'Loader' \(did you mean DataLoader\?\); it has DataLoader"):
         pg.Loader  # noqa: B018
 
 

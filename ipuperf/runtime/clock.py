@@ -112,16 +112,44 @@ class SimulatedClock:
             self._module = _TimeModule(self)
         return self._module
 
+    def shown_module(self) -> ModuleType:
+        """Return a module named ``time`` for what only shows the time: asking it costs nothing.
+
+        How often a progress bar asks depends on how fast the simulator is, which must not show in a program's times.
+        """
+        return _TimeModule(_Shown(self))
+
     def _query(self) -> int:
         with self._lock:
             self._elapsed_ns += QUERY_COST_NS
             return self._elapsed_ns
 
 
-class _TimeModule(ModuleType):
-    """The ``time`` module with the functions that read or spend time taken from a :class:`SimulatedClock`."""
+class _Shown:
+    """What a :class:`SimulatedClock` shows, at no cost."""
 
     def __init__(self, clock: SimulatedClock) -> None:
+        self._clock, self.sleep = clock, clock.sleep
+
+    def time_ns(self) -> int:
+        return self._clock._epoch_ns + self._clock._elapsed_ns
+
+    def perf_counter_ns(self) -> int:
+        return self._clock._elapsed_ns
+
+    def time(self) -> float:
+        return self.time_ns() / _NS_PER_SECOND
+
+    def perf_counter(self) -> float:
+        return self._clock.now
+
+    monotonic, monotonic_ns = perf_counter, perf_counter_ns
+
+
+class _TimeModule(ModuleType):
+    """The ``time`` module with the functions that read or spend time taken from a simulated clock."""
+
+    def __init__(self, clock: SimulatedClock | _Shown) -> None:
         super().__init__("time", doc="The time module as seen by a program on ipuperf's simulated clock.")
         # Without it, ``from time import *`` would import only what this module itself holds.
         self.__all__ = [name for name in dir(real_time) if not name.startswith("_")]

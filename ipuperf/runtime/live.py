@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import numpy as np
 
 from ipuperf.progress import shows_progress
 from ipuperf.trace.printable import printable
+
+from .replacing import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,19 +34,17 @@ def simulating(name: str) -> Iterator[Callable[[int], object] | None]:
     if not shows_progress():
         yield None
         return
-    from tqdm import tqdm
-
-    name = printable(name)
-    with tqdm(
-        desc=f"simulating {name}",
-        unit=" cycles",
-        unit_scale=True,
-        delay=SHOWN_AFTER,
-        leave=False,
-        file=sys.stderr,
-    ) as line:
+    with _line(desc=f"simulating {printable(name)}", unit=" cycles", unit_scale=True) as line:
         # tqdm counts increments, while the simulation tells totals.
         yield lambda cycles: line.update(cycles - line.n)
+
+
+def _line(**options: Any) -> Any:
+    """A line of tqdm that vanishes at the end. It keeps the real time where programs' bars show simulated time."""
+    from tqdm import std
+
+    with replaced(std, time=time.time):
+        return std.tqdm(**options, delay=SHOWN_AFTER, leave=False, file=sys.stderr)
 
 
 class RunLine:
@@ -64,9 +65,7 @@ class RunLine:
         if self._line is None:
             if not shows_progress():
                 return
-            from tqdm import tqdm
-
-            self._line = tqdm(desc=self._name, unit=" runs", delay=SHOWN_AFTER, leave=False, file=sys.stderr)
+            self._line = _line(desc=self._name, unit=" runs")
         # The update below draws the line, so this one need not.
         self._line.set_postfix_str(self._facts(seconds, samples, outputs), refresh=False)
         self._line.update()

@@ -113,7 +113,7 @@ def run_script(
         if simulated is not None:
             surroundings.enter_context(activate(simulated))
             readers = LIBRARIES if clock == "everywhere" else ()
-            surroundings.enter_context(_time_replaced(simulated.time_module(), main, folder, readers))
+            surroundings.enter_context(_time_replaced(simulated, main, folder, readers))
         surroundings.enter_context(warnings_clear_of_bars())
         exit_code, error = _execute(sources, main, debug)
     return ScriptResult(main, exit_code, simulated, error)
@@ -290,9 +290,10 @@ def _user_modules_forgotten(folder: str) -> Iterator[None]:
 
 
 @contextmanager
-def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str, readers: Sequence[str]) -> Iterator[None]:
-    """Within the block, ``import time`` gives ``proxy`` to the program's modules and to those of these names
-    (``readers``), and the real module to all others."""
+def _time_replaced(clock: SimulatedClock, main: ModuleType, folder: str, readers: Sequence[str]) -> Iterator[None]:
+    """Within the block, ``import time`` gives the program's modules the clock, the modules ``readers`` what it shows, and
+    all others the real module."""
+    proxy, shown = clock.time_module(), clock.shown_module()
     # ``import time`` in any module ends in ``builtins.__import__`` with the module's globals: these tell who asks.
     original: Callable[..., Any] = builtins.__import__
 
@@ -307,13 +308,14 @@ def _time_replaced(proxy: ModuleType, main: ModuleType, folder: str, readers: Se
         # A relative import means a module of a package, whatever its name.
         if name == "time" and level == 0 and globals is not None:
             file = globals.get("__file__")
-            users = globals is main.__dict__ or (isinstance(file, str) and _is_users(file, folder))
-            if users or globals.get("__name__") in readers:
+            if globals is main.__dict__ or (isinstance(file, str) and _is_users(file, folder)):
                 return proxy
+            if globals.get("__name__") in readers:
+                return shown
         return original(name, globals, locals, fromlist, level)
 
     builtins.__import__ = import_for_program
-    _give_time(proxy, readers)
+    _give_time(shown, readers)
     try:
         yield
     finally:

@@ -57,7 +57,7 @@ def anchors(page: str) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
 
-@pytest.mark.parametrize("page", [*pages(), "CHANGELOG.md", "notebooks/README.md"])
+@pytest.mark.parametrize("page", [*pages(), "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "notebooks/README.md"])
 def test_links_anchors_and_pictures_are_there(page: str) -> None:
     for target in _LINK.findall(_RAW.sub("", text_of(page))):
         if target.startswith("http"):

@@ -291,8 +291,8 @@ def _user_modules_forgotten(folder: str) -> Iterator[None]:
 
 @contextmanager
 def _time_replaced(clock: SimulatedClock, main: ModuleType, folder: str, readers: Sequence[str]) -> Iterator[None]:
-    """Within the block, ``import time`` gives the program's modules the clock, the modules ``readers`` what it shows, and
-    all others the real module."""
+    """Within the block, ``import time`` gives the program the clock, ``readers`` what it shows, and all other modules
+    the real one."""
     proxy, shown = clock.time_module(), clock.shown_module()
     # ``import time`` in any module ends in ``builtins.__import__`` with the module's globals: these tell who asks.
     original: Callable[..., Any] = builtins.__import__

@@ -20,7 +20,7 @@ from ipuperf.pipelines.schedules import SCHEDULES
 OFFERED = {
     "run --machine bow-pod1": ["bow-pod16", "bow-pod128"],
     "run --machine a": ["auto"],
-    "run --clock ": ["simulated", "wall"],
+    "run --clock ": ["simulated", "everywhere", "wall"],
     "run --repo": ["--report"],
     "demo --machine pod4": ["pod4"],
     "machines gc2": ["gc2-1", "gc200-1"],

@@ -97,7 +97,7 @@ def test_settings_are_defaults(folder: Path) -> None:
         ("runs = 1", "unknown key 'runs' (did you mean run?)"),
         ("run = 1", "run: 1; allowed: a table of options"),
         ("[run]\nmachin = 'pod4'", "run: unknown option 'machin' (did you mean machine?); allowed: machine, clock, "),
-        ("[run]\nclock = 'real'", "run.clock: 'real' is not one of 'simulated', 'wall'"),
+        ("[run]\nclock = 'real'", "run.clock: 'real' is not one of 'simulated', 'everywhere', 'wall'"),
         ("[run]\nstrict-memory = 'yes'", "run.strict-memory: 'yes'; allowed: true, false"),
         ("[demo]\nstep = 3", "demo: unknown option 'step' (did you mean steps?)"),
         ("[estimate.matmull]\namp = 1", "estimate: unknown option 'matmull' (did you mean matmul?)"),

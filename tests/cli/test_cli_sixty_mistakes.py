@@ -93,7 +93,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "validate --figure chip.sync": ("--figure means nothing without --sensitivity",),
     # runs and reports
     "run trian.py": ("'trian.py' does not exist", "see 'ipuperf run --help'"),
-    "run --clock wal train.py": ("'wal' is not one of 'simulated', 'wall'", "did you mean wall?"),
+    "run --clock wal train.py": ("'wal' is not one of 'simulated', 'everywhere', 'wall'", "did you mean wall?"),
     "report table.csv": ("cannot read trace table.csv",),
     "compare table.csv": ("one RUN is given (table.csv)", "at least two"),
 }

@@ -116,9 +116,10 @@ def cli(context: click.Context) -> None:
 
 for command in (run, report, compare, export, machines, demo, validate, estimate, sweep, tune):
     cli.add_command(command)
-    command.params += _amounts()
-for command in (*estimate.commands.values(), cli):
-    command.params += _amounts()
+for command in (*cli.commands.values(), *estimate.commands.values(), cli):
+    # A program may load this module anew beside commands that have the options.
+    present = {parameter.name for parameter in command.params}
+    command.params += [option for option in _amounts() if option.name not in present]
 register()
 
 

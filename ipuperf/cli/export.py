@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ipuperf.cli.parameters import Choice, FilePath
+from ipuperf.cli.parameters import FilePath, NamedChoice
 from ipuperf.cli.report import trace_file
 from ipuperf.cli.terminal import echo
 
@@ -16,7 +16,7 @@ from ipuperf.cli.terminal import echo
 @click.option(
     "--format",
     "kind",
-    type=Choice(["chakra", "perfetto"]),
+    type=NamedChoice(["chakra", "perfetto"]),
     required=True,
     help="chakra: MLCommons Chakra, one file for each IPU; perfetto: one file for ui.perfetto.dev.",
 )

@@ -43,7 +43,7 @@ class OutputFile(FilePath):
         return path
 
 
-class Choice(click.Choice[str]):
+class NamedChoice(click.Choice[str]):
     """One of a few names; an error has those that are near."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ipuperf.cli.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of
-from ipuperf.cli.parameters import Choice, FilePath, Name, machine_names
+from ipuperf.cli.parameters import FilePath, Name, NamedChoice, machine_names
 from ipuperf.cli.terminal import amount, change_amount, remark, say
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class _RunCommand(click.Command):
 )
 @click.option(
     "--clock",
-    type=Choice(["simulated", "everywhere", "wall"]),
+    type=NamedChoice(["simulated", "everywhere", "wall"]),
     default="simulated",
     show_default=True,
     help="What time.time() shows inside the script; everywhere: in progress bars, Keras and TensorBoard too.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ipuperf.cli.parameters import FACTOR, Choice, FilePath, Name
+from ipuperf.cli.parameters import FACTOR, FilePath, Name, NamedChoice
 from ipuperf.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _TABLES = (".parquet", ".csv", ".json")
 )
 @click.option("--jobs", type=click.IntRange(1), help="Processes.  [default: one for each core]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster there (tcp://...) instead of processes.")
-@click.option("--format", "table", type=Choice(["parquet", "csv", "json"]), default="parquet", show_default=True,
+@click.option("--format", "table", type=NamedChoice(["parquet", "csv", "json"]), default="parquet", show_default=True,
               help="Format of the table.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON and write no table.")
 @click.option("--plot", "plots", multiple=True, metavar="KIND:COLUMNS",

@@ -87,7 +87,7 @@ def test_presets_of_models() -> None:
     assert {
         sum(s) for s in model_space("bert", "bow-pod4", 64, {"config.preset": ("large",)}).sweep.factors["pipeline"]
     } == {24}
-    with pytest.raises(TuningError, match=r"config.preset: None, allowed: base, large; say it with --set"):
+    with pytest.raises(TuningError, match=r"config.preset: None; allowed: base, large; say it with --set"):
         model_space("bert", "bow-pod4", 64)
 
 

@@ -19,7 +19,8 @@ def test_the_top_level_holds_what_it_is_said_to() -> None:
         pytest.skip(kept.stderr)
     files = kept.stdout.rstrip("\0").split("\0")
     assert {name.partition("/")[0] for name in files} == {
-        ".ci", ".gitignore", "CHANGELOG.md", "LICENSE", "README.md", "benchmarks", "docs", "ipuperf", "models",
-        "notebooks", "pyproject.toml", "scenarios", "setup.py", "tests",
+        ".ci", ".github", ".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md",
+        "CONTRIBUTING.md", "Containerfile", "LICENSE", "MANIFEST.in", "README.md", "SECURITY.md", "benchmarks", "docs",
+        "ipuperf", "models", "notebooks", "pyproject.toml", "scenarios", "setup.py", "tests",
     }  # fmt: skip
     assert not [name for name in files if name.endswith((".whl", ".pyc", ".egg", ".orig", ".rej"))]

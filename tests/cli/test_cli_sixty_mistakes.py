@@ -66,7 +66,10 @@ LINES: dict[str, tuple[str, ...]] = {
         "did you mean lines?",
         "allowed: lines:X",
     ),
-    "sweep train.py --format csv --factor width=1 --where widht>0 -- {width}": ("unknown factor 'widht'", "did you mean width?"),
+    "sweep train.py --format csv --factor width=1 --where widht>0 -- {width}": (
+        "unknown factor 'widht'",
+        "did you mean width?",
+    ),
     "sweep train.py --factor width=1 -- {widht}": ("unknown factor 'width'", "did you mean widht?", "allowed: machine"),
     "sweep keys.toml": ("keys.toml: unknown key 'factor'", "did you mean factors?", "allowed: script, model"),
     "sweep model.toml": ("unknown factor 'micro_batc' of model 'encoder'", "did you mean micro_batch?"),

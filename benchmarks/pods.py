@@ -23,7 +23,7 @@ BOUNDS = MappingProxyType(
         f"{STEP}accumulation 2,048": 1.04,
         f"{STEP}saving the trace": 1.0,
         f"{STEP}why": 2.5,
-        f"{STEP}page": 16.0,
+        f"{STEP}page": 5.0,
         f"{STEP}to_perfetto": 10.0,
         f"{STEP}to_perfetto, size": 0.6,
         f"{STEP}to_chrome_json": 4.5,

@@ -105,6 +105,7 @@ OPTIMIZERS = "SGD Adam RMSprop Adagrad Adadelta Adamax Nadam Ftrl".split()
 def test_an_optimizer_equals_tensorflow(kind: str, name: str, build: Callable[[], Any]) -> None:
     module = K.optimizers.legacy if kind == "legacy" else K.optimizers
     options = {"momentum": 0.9} if name in ("SGD", "RMSprop") else {}
+    tf.keras.utils.set_random_seed(1)  # RMSprop divides by gradients, and the smallest of any draw decide
     model = build()
     x = tokens(3, 6) if build is lookup else f32(3, 5)
     model(x)

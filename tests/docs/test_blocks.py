@@ -50,7 +50,6 @@ MACHINE = "docs/how-to/choose-a-machine.md"
 FILES = {
     "docs/how-to/find-what-to-change.md": {"docs/tutorials/pipeline-split.md": ["split.py"]},
     "docs/how-to/guard-cycles.md": {"docs/tutorials/cycles-in-ci.md": ["model.py", "conftest.py"]},
-    "docs/how-to/tune.md": {"docs/how-to/sweep.md": ["sweep.toml"]},
 }
 """Files of other pages that a page uses, and says so."""
 

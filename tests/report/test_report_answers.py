@@ -361,7 +361,7 @@ def test_every_answer(cases: list[str], rich: Trace, synthetic: ModuleType, gold
     names = {name: value for name, value in globals().items() if isinstance(value, ModuleType)}
     names |= dict(zip(ASKED, room(*ASKED), strict=True))
     names |= {
-        "answer": answer, "curve": curve, "encoding": room("page.encoding")[0], "rich": rich,
+        "answer": answer, "collective": collective, "curve": curve, "encoding": room("page.encoding")[0], "rich": rich,
         "covered": _covered, "row_of": _row_of, "added": _added, "line": _line, "idle": _idle,
         "doing": lambda a, b: _line().doing(np.array([a]), np.array([b])).tolist(),
         "worked": lambda t: [a.tolist() for a in _line().last_work(np.array([t]))],

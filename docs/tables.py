@@ -265,8 +265,9 @@ def results(name: str) -> str:
 
 TABLES |= {
     name: partial(results, name)
-    for name in ("validation classes", "validation rows", "validation misses", "free choices", "growth", "lines",
-                 "sensitivity", "leave one out", "leave one out by class", "remote variables", "memory rows")
+    for name in ("validation classes", "validation intervals", "validation rows", "validation misses", "free choices",
+                 "growth", "lines", "sensitivity", "leave one out", "leave one out by class",
+                 "remote variables", "memory rows")
 }  # fmt: skip
 TABLES |= {
     f"options of {name}": partial(options, name)
@@ -287,12 +288,15 @@ def needs_tensorflow(text: str) -> bool:
 
 def measure(slow: bool, jobs: int) -> None:
     """Predict the cases anew; what is put aside (``results/``, not in version control) is taken up again."""
+    from ipuperf.report.intervals import EVIDENCE
     from ipuperf.validation.results import measure as predict_all
 
     def say(what: str, done: int, of: int) -> None:
         print(f"{done}/{of} {what}", file=sys.stderr, flush=True)
 
-    predict_all(RESULTS, slow=slow, jobs=jobs, aside=DOCS.parent / "results" / "validation", say=say)
+    aside = DOCS.parent / "results" / "validation"
+    # Without slow cases the evidence would be a part of the validated runs only.
+    predict_all(RESULTS, slow=slow, jobs=jobs, aside=aside, evidence=EVIDENCE if slow else None, say=say)
 
 
 def main() -> int:

@@ -133,6 +133,7 @@ def _predictions(
     selection: Cases, slow: bool, choices: bool, jobs: int
 ) -> tuple[list[Row], str, list[dict[str, object]]]:
     from ipuperf.tools.validation import CaseError, predict, report, why_none_ran
+    from ipuperf.tools.validation.evidence import interval_of
 
     with _bar(len(selection.cases), "cases") as move:
         rows, skipped = predict(
@@ -140,7 +141,8 @@ def _predictions(
         )
     if not rows:
         raise CaseError(why_none_ran(skipped))
-    return rows, report(rows, skipped, selection.not_expressed), [row.as_dict() for row in rows]
+    values = [{**row.as_dict(), "interval": interval_of(row)} for row in rows]
+    return rows, report(rows, skipped, selection.not_expressed), values
 
 
 def _sensitivity(cases: Sequence[Case], figures: tuple[str, ...], jobs: int) -> tuple[str, list[dict[str, object]]]:

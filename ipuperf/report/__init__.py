@@ -14,6 +14,7 @@ from ipuperf.report.comparison import Comparison, compare
 from ipuperf.report.comparison_text import comparison_text, comparison_values
 from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
 from ipuperf.report.folder import View, save_figure, write_report
+from ipuperf.report.intervals import Interval, interval, ratio_interval
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
@@ -40,6 +41,7 @@ __all__ = [
     "TIME_PARTS",
     "Comparison",
     "CriticalPath",
+    "Interval",
     "StepTime",
     "View",
     "Waits",
@@ -53,12 +55,14 @@ __all__ = [
     "critical_path",
     "duration",
     "folder_kept",
+    "interval",
     "link_use",
     "live_memory",
     "liveness_figure",
     "path_cycles",
     "pipeline_split",
     "pipeline_timeline_figure",
+    "ratio_interval",
     "report_page",
     "save_figure",
     "step_time",

@@ -21,6 +21,7 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import PART_OF_KIND, run_instances
+from ipuperf.report.intervals import interval, ratio_interval
 from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
 from ipuperf.report.text import duration, size
 from ipuperf.report.waiting import OWNERS
@@ -80,6 +81,16 @@ class ComparedRun:
     def seconds(self) -> float:
         """Duration of the run."""
         return float(self.trace.seconds(self.time.total))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The seconds between which the measured time lies nine times of ten."""
+        return interval(self.trace).around(self.seconds)
+
+    def ratio_to(self, first_run: ComparedRun) -> tuple[float, float]:
+        """Between which ratios the measured time over that of another run lies nine times of ten."""
+        ratio = self.seconds / first_run.seconds if first_run.seconds else 1.0
+        return ratio_interval(first_run.trace, self.trace).around(ratio)
 
     @property
     def peak(self) -> int | None:
@@ -191,7 +202,11 @@ class Comparison:
         return [
             line
             for run in self.runs[1:]
-            for line in (_time_sentence(first_run, run), *_memory_sentence(first_run, run))
+            for line in (
+                _time_sentence(first_run, run),
+                _ratio_sentence(first_run, run),
+                *_memory_sentence(first_run, run),
+            )
         ]
 
     def changed(self, group: str) -> pd.DataFrame:
@@ -323,6 +338,13 @@ def _time_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
             f". {first_run.name} is bound by {first_run.time.bound[0]}, {other_run.name} by {other_run.time.bound[0]}"
         )
     return text + "."
+
+
+def _ratio_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
+    """Where the ratio of the measured times lies."""
+    low, high = other_run.ratio_to(first_run)
+    text = f"Measured, {other_run.name} takes {low:.3g} to {high:.3g} times as long nine times of ten"
+    return text + (": the order of the two is not certain." if low < 1 < high else ".")
 
 
 def _signed(seconds: float) -> str:

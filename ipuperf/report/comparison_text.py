@@ -77,7 +77,8 @@ def _row(comparison: Comparison, row: dict[Any, Any]) -> str:
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """The comparison as plain values, ready for JSON: runs, notes, sentences, growth (shares) and every figure with its
     values in the order of the runs."""
-    names = [run.name for run in comparison.runs]
+    runs = comparison.runs
+    names = [run.name for run in runs]
     return {
         "runs": [
             {
@@ -86,11 +87,14 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
                 "program": str(run.trace.meta.get("program", "")),
                 "cycles": run.time.total,
                 "seconds": run.seconds,
+                "interval": list(run.interval),
+                "ratio": run.seconds / runs[0].seconds if runs[0].seconds else None,
+                "ratio_interval": list(run.ratio_to(runs[0])),
                 "ipu": run.time.ipu,
                 "bound_by": run.time.sentence(),
                 "peak_tile_bytes": run.peak,
             }
-            for run in comparison.runs
+            for run in runs
         ],
         "notes": list(comparison.notes),
         "sentences": comparison.sentences(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipuperf.report import duration, step_time
+from ipuperf.report import duration, interval, step_time
 from ipuperf.trace import TraceError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def figures_of(executable: Executable) -> list[str]:
     rate = (samples or 1) / seconds if seconds else 0.0
     shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"
     lines.append(f"{shown} {'samples' if samples else 'runs'}/s")
+    lines.append(f"measured time {interval(trace).sentence()}")
     try:
         lines.append(step_time(trace).sentence())
     except TraceError as error:

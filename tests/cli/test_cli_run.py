@@ -268,24 +268,25 @@ def test_the_report_is_where_it_was_asked_for_wherever_the_script_goes(
 
 
 @pytest.mark.usefixtures("quick_pictures")
-def test_a_run_ends_with_five_lines_that_the_report_agrees_with(
+def test_a_run_ends_with_six_lines_that_the_report_agrees_with(
     ipuperf_here: Callable, tmp_path: Path, script: Path
 ) -> None:
-    from ipuperf.report import step_time
+    from ipuperf.report import interval, step_time
     from ipuperf.trace import Trace
 
     done = ipuperf_here("run", script.name, "--report", "out", cwd=tmp_path)
-    time, rate, bound, memory, report = done.stderr.splitlines()
+    time, rate, bounds, bound, memory, report = done.stderr.splitlines()
     trace = Trace.load(tmp_path / "out" / "0-build" / "trace.ipt")
     cycles = int(trace.columns("runs")["dur"][0])
     assert re.fullmatch(rf"build: [\d.]+ .?s a run \({cycles:,} cycles\), simulated on 1 IPU of gc200-1", time)
     assert rate == f"build: {1 / trace.seconds(cycles):,.0f} runs/s"
+    assert bounds == f"build: measured time {interval(trace).sentence()}"
     assert bound == f"build: {step_time(trace).sentence()}"
     held = trace.summary()["memory"]["max_tile"]
     assert memory.startswith(f"build: peak memory {held['bytes']:,} B on tile {held['tile']} of IPU 0, ")
     assert report == "report: out/0-build"
     alone = ipuperf_here("run", script.name, cwd=tmp_path).stderr.splitlines()
-    assert alone == [time, rate, bound, memory, "report: none, '--report DIR' before the script writes one"]
+    assert alone == [time, rate, bounds, bound, memory, "report: none, '--report DIR' before the script writes one"]
 
 
 def test_nothing_is_said_of_what_was_not_simulated_and_of_a_script_that_failed(

@@ -261,9 +261,9 @@ def test_a_trace_of_which_little_is_known(monkeypatch: pytest.MonkeyPatch) -> No
         raise TraceError("too old")
 
     monkeypatch.setattr("ipuperf.runtime.figures.step_time", fails)
-    assert figures_of(RAN[0])[2] == "bound by: not worked out, too old"
+    assert figures_of(RAN[0])[3] == "bound by: not worked out, too old"
     monkeypatch.setattr(Trace, "summary", lambda self: {"memory": {"max_tile": None, "bytes_per_tile": 1}})
-    assert len(figures_of(RAN[0])) == 3
+    assert len(figures_of(RAN[0])) == 4
 
 
 def test_the_demo_without_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

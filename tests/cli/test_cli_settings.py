@@ -41,7 +41,7 @@ def _ran(*arguments: str, settings: str = "") -> Result:
 
 def test_quiet(folder: Path) -> None:
     usual = _ran("run", "program.py", "--machine", "pod4")
-    assert len(usual.stderr.splitlines()) == 5, usual.stderr
+    assert len(usual.stderr.splitlines()) == 6, usual.stderr
     assert "simulated on 1 of 4 IPUs of pod4" in usual.stderr
     for quiet in (_ran("-q", "run", "program.py"), _ran("run", "--quiet", "program.py")):
         assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, "\n", "")

@@ -113,8 +113,9 @@ FILES = {
     "figure.toml": 'script = "train.py"\n[factors]\nmachine = ["pod4"]\n"machine.chip.clok" = [2]\n',
     "case.toml": "[[case]]\nid = 'X'\ncategory = 'kernel'\nsource = 's'\nmachine = 'pod4'\nmodel = 'matmul'\n"
     "mode = 'kernel'\nmeasured = { metrik = 'time' }\n",
-    "table.csv": "width,seed,fits,reason,failure,samples,cycles,seconds,samples_per_second,runs_per_second,ipus,"
-    "max_tile_bytes,bytes_per_tile,took_seconds,ipuperf,format\n1,0,True,,,1,9,1e-9,1,1,1,1,1,1,0,FORMAT\n",
+    "table.csv": "width,seed,fits,reason,failure,samples,cycles,seconds,seconds_low,"
+    "seconds_high,samples_per_second,runs_per_second,ipus,"
+    "max_tile_bytes,bytes_per_tile,took_seconds,ipuperf,format\n1,0,True,,,1,9,1e-9,1e-9,1e-9,1,1,1,1,1,1,0,FORMAT\n",
 }
 
 

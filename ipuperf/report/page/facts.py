@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.intervals import interval
 from ipuperf.report.limits import limits
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.page.figures import Figures
@@ -67,7 +68,7 @@ def _meta(meta: dict[str, Any]) -> dict[str, Any]:
 def _executed(figures: Figures, most: int) -> dict[str, Any]:
     """The facts on what was executed; all are None if nothing was."""
     if not figures.executed:
-        return {"time": None, "untold": "", "timeline": None, "operations": None}
+        return {"time": None, "interval": "", "untold": "", "timeline": None, "operations": None}
     trace = figures.trace
     if figures.followed:
         time = run_facts(figures.time, figures.path, figures.path_cycles)
@@ -75,6 +76,7 @@ def _executed(figures: Figures, most: int) -> dict[str, Any]:
         time = long_run_facts(*figures.pace, figures.breakdown)
     return {
         "time": time,
+        "interval": interval(trace).sentence(),
         "untold": "" if figures.followed else UNTOLD,
         "timeline": timeline(trace, figures.summary["links"], most),
         "operations": op_facts(

@@ -68,6 +68,8 @@ function summaryView(/** @type {HTMLElement} */ section) {
   const { meta, time } = facts;
   if (facts.untold) section.append(make("p", { class: "note" }, facts.untold));
   if (time) section.append(make("p", { class: "lead", id: "sentence" }, "The last run is " + time.sentence + "."));
+  if (facts.interval)
+    section.append(make("p", { class: "note", id: "interval" }, "Measured time: " + facts.interval + "."));
   if (meta.oom)
     section.append(
       make(

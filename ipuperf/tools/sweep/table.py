@@ -19,12 +19,13 @@ from .errors import SweepError
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT = 1
+FORMAT = 2
 """The version of the columns, which each row has in column ``format``."""
 FORMATS = ("parquet", "csv", "json")
 
 RESULTS: dict[str, str] = {"fits": "boolean", "reason": "string", "failure": "string", "samples": "Float64"}
-RESULTS |= {"cycles": "Int64", "seconds": "Float64", "samples_per_second": "Float64", "runs_per_second": "Float64"}
+RESULTS |= {"cycles": "Int64", "seconds": "Float64", "seconds_low": "Float64", "seconds_high": "Float64"}
+RESULTS |= {"samples_per_second": "Float64", "runs_per_second": "Float64"}
 RESULTS |= {"ipus": "Int64", "max_tile_bytes": "Int64", "bytes_per_tile": "Int64", "took_seconds": "Float64"}
 RESULTS |= {"ipuperf": "string", "format": "Int64"}
 """The columns after factors and seed, with their types in pandas. They have no values if a run failed."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf.lowering import Again
+from ipuperf.report import interval
 from ipuperf.runtime.run_context import RUN
 from ipuperf.version import __version__
 
@@ -94,6 +95,7 @@ def _figures(built: Built) -> dict[str, Any]:
         "samples": built.samples,
         "cycles": cycles,
         "seconds": seconds,
+        **dict(zip(("seconds_low", "seconds_high"), interval(trace).around(seconds), strict=True)),
         "samples_per_second": None if built.samples is None else built.samples * rate,
         "runs_per_second": rate,
         "ipus": int(trace.meta["num_ipus"]),

@@ -219,6 +219,9 @@ def text_of(answer: Answer, names: tuple[str, ...]) -> str:
     fullest = outcome.fullest
     rate = f"{answer.samples_per_second:,.1f} samples/s"
     lines = [f"choice: {rate}, {outcome.seconds:.6g} s for {answer.global_batch:,} samples"]
+    if outcome.interval is not None:
+        low, high = outcome.interval
+        lines.append(f"  measured nine times of ten from {low:.4g} to {high:.4g} s")
     lines += [f"  {name}: {_plain(value)}" for name, value in configuration.items() if name != "seed"]
     share = fullest.bytes / max(1, fullest.of)
     largest = f"(largest: {', '.join(fullest.largest[:3])})"

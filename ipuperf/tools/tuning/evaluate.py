@@ -11,6 +11,7 @@ from typing import Any
 
 from ipuperf.lowering import Again, DeviceProgram
 from ipuperf.lowering.fitting import Moment
+from ipuperf.report import interval
 from ipuperf.runtime.run_context import RUN
 from ipuperf.tools.sweep import Sweep
 from ipuperf.tools.sweep.programs import Built, SweepPrograms
@@ -54,6 +55,7 @@ class Outcome:
         failure: why it could not be built; "" if it could.
         fullest: its fullest tile.
         seconds: time of a weight update with the whole global batch, host included; None if it was not simulated.
+        interval: seconds between which the measured time lies nine times of ten.
         least_seconds: a lower bound of that time.
         cycles: cycles of one run.
         ipus: number of IPUs of all replicas.
@@ -65,6 +67,7 @@ class Outcome:
     failure: str = ""
     fullest: Fullest = Fullest()
     seconds: float | None = None
+    interval: tuple[float, float] | None = None
     least_seconds: float = 0.0
     cycles: int | None = None
     ipus: int = 0
@@ -88,7 +91,8 @@ class Outcome:
         if not isinstance(figures, dict) or {*figures} != {column.name for column in fields(cls)} - {"place"}:
             return None
         fullest = {**figures["fullest"], "largest": tuple(figures["fullest"]["largest"])}
-        return cls(place, **{**figures, "fullest": Fullest(**fullest)})
+        interval = figures["interval"] and tuple(figures["interval"])
+        return cls(place, **{**figures, "fullest": Fullest(**fullest), "interval": interval})
 
 
 class Outcomes:
@@ -187,6 +191,7 @@ def _figures(built: Built, updates: float, best: float) -> dict[str, Any]:
     if not figures["fullest"].over and least < best:
         figures["cycles"] = executable.simulated_run_cycles
         figures["seconds"] = executable.simulated_run_seconds / updates
+        figures["interval"] = interval(executable.trace).around(figures["seconds"])
     return figures
 
 

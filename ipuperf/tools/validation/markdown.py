@@ -8,7 +8,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from ipuperf.report.intervals import validated
 from ipuperf.tools.validation.cases import Case, read_cases
+from ipuperf.tools.validation.evidence import coverages
 from ipuperf.tools.validation.results import LEFT_OUT, SENSITIVITY, read, read_rows
 from ipuperf.tools.validation.rows import MISS, ClassSummary, Row, by_class, runs, summarise
 from ipuperf.tools.validation.scaling import lines, scaling
@@ -72,6 +74,21 @@ def _summary(summary: ClassSummary, rows: Sequence[Row]) -> tuple[str, ...]:
         _signed(summary.bias),
         *counts,
     )
+
+
+def intervals(folder: Path) -> str:
+    """Table of how often intervals hold for runs that they do not rest on."""
+    lines = [
+        (kind.kind, str(kind.runs), _whole(kind.holds), _whole(kind.width), _whole(kind.family_holds),
+         _whole(kind.family_width))
+        for kind in coverages(validated())
+    ]  # fmt: skip
+    head = ("runs", "validated", "interval holds", "mean half width", "holds for a new family", "mean half width then")
+    return table(head, lines)
+
+
+def _whole(share: float) -> str:
+    return f"{share:,.0%}".replace("%", " %")
 
 
 def every_row(folder: Path) -> str:
@@ -228,6 +245,7 @@ def memory_rows(folder: Path) -> str:
 
 TABLES: dict[str, Table] = {
     "validation classes": classes,
+    "validation intervals": intervals,
     "validation rows": every_row,
     "validation misses": misses,
     "free choices": choices,

@@ -19,6 +19,7 @@ from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
 from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.report import weight_update_windows
+from ipuperf.report.intervals import Profile, profile
 from ipuperf.requirements import pip_install
 from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
@@ -69,6 +70,7 @@ class Figures:
         remarks: the IPUs that the program does not fit.
         demand: bytes on the fullest tile of each IPU of a replica.
         bytes_per_tile: the memory of a tile.
+        profile: what the run spends its time on; None where it is not known.
     """
 
     values: Mapping[str, float]
@@ -77,6 +79,7 @@ class Figures:
     remarks: tuple[str, ...] = ()
     demand: tuple[int, ...] = ()
     bytes_per_tile: int = 0
+    profile: Profile | None = None
 
     def predicted(self, case: Case) -> float:
         """Return the measured quantity in the unit of the measurement, including what the measuring itself adds.
@@ -380,4 +383,5 @@ def _rates(values: dict[str, float], work: float, rate: str, executable: Executa
     low, fits = program.texts("low confidence"), program.texts("does not fit")
     memory = program.memory
     demand = tuple(int(series.max(initial=0)) for series in memory.max_tile.values())
-    return Figures(values, executable.machine.chip.clock_hz, tuple(low), tuple(fits), demand, memory.bytes_per_tile)
+    clock_hz = executable.machine.chip.clock_hz
+    return Figures(values, clock_hz, tuple(low), tuple(fits), demand, memory.bytes_per_tile, profile(executable.trace))

@@ -16,7 +16,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ipuperf.report.intervals import Profile
 from ipuperf.tools.validation.cases import Case, read_cases
+from ipuperf.tools.validation.evidence import evidence_of
 from ipuperf.tools.validation.leaving_out import by_class_left_out, leave_one_out
 from ipuperf.tools.validation.programs import Figures, figures
 from ipuperf.tools.validation.rows import Row, predict, runs
@@ -27,13 +29,20 @@ ROWS, SENSITIVITY, LEFT_OUT = "rows.json", "sensitivity.json", "leave-one-out.js
 
 
 def measure(
-    folder: Path, *, slow: bool, jobs: int, aside: Path, say: Callable[[str, int, int], None] = lambda step, n, of: None
+    folder: Path,
+    *,
+    slow: bool,
+    jobs: int,
+    aside: Path,
+    evidence: Path | None = None,
+    say: Callable[[str, int, int], None] = lambda step, n, of: None,
 ) -> None:
     """Predict all cases that come with ipuperf and write the files of ``folder``.
 
     Args:
         slow: also predict the slow cases; sensitivity always leaves them out.
         aside: folder for the figures of single programs; figures of the same sources are read from it.
+        evidence: the file of the runs that intervals of predictions rest on; None: it stays as it is.
         say: called with the step, the number done and the number of all.
 
     Raises:
@@ -54,6 +63,8 @@ def measure(
         jobs=jobs,
     )
     _write(folder / ROWS, [row.as_dict() for row in rows])
+    if evidence is not None:
+        _write(evidence, [run.as_dict() for run in evidence_of(rows)])
     # Sensitivity predicts every case once for each figure and factor, which is too much for slow cases.
     cheap = [case for case in cases if not case.slow]
     effects = sensitivity(cheap, jobs=jobs, progress=lambda n, of: say("sensitivity", n, of))
@@ -83,6 +94,8 @@ def put_aside(folder: Path, case: Case) -> Figures:
             key: tuple(value) if isinstance(value, list) else value
             for key, value in data.items()
         }
+        if fields["profile"] is not None:
+            fields["profile"] = Profile(**fields["profile"])
         return Figures(**fields)
     case_figures = figures(case)
     from ipuperf.trace import replacing

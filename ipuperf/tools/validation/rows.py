@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,6 +44,12 @@ class Row:
         counts_up = quantity.less_is_faster or quantity.dimension == "bytes"
         # A rate that is too high is a program that is too fast.
         return self.error if counts_up else -self.error
+
+    @property
+    def log_error(self) -> float:
+        """The logarithm of measured over predicted time (of bytes too); of a rate, of predicted over measured."""
+        ratio = math.log(self.case.measured.value / self.predicted)
+        return math.copysign(ratio, -self.slower)
 
     @property
     def calibrated(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ipuperf.tools.validation.cases import NotExpressed
+from ipuperf.tools.validation.evidence import coverages, evidence_of
 from ipuperf.tools.validation.rows import MISS, Row, Skipped, by_class, summarise
 from ipuperf.tools.validation.scaling import lines_text, scaling_text
 
@@ -14,6 +15,7 @@ def report(rows: Sequence[Row], skipped: Sequence[Skipped], others: Sequence[Not
     parts = [
         *_rows(rows),
         *_classes(rows),
+        *_coverage(rows),
         *scaling_text(rows),
         *lines_text(rows),
         *_misses(rows),
@@ -92,6 +94,20 @@ def _classes(rows: Sequence[Row]) -> list[str]:
         )
     lines.append("a run counts once, with the mean error of its values (step and rate, divisions of one program)")
     return [*lines, f"bias: + is too slow (memory: too much); a miss is above {MISS:.0%}", ""]
+
+
+def _coverage(rows: Sequence[Row]) -> list[str]:
+    """How often intervals from some of the runs hold for the others; nothing where one run or none has a profile."""
+    evidence = evidence_of(rows)
+    if len(evidence) < 2:
+        return []
+    lines = [f"{'intervals of':26}{'runs':>6}{'hold':>8}{'half width':>12}{'new family':>12}{'half width':>12}"]
+    for kind in coverages(evidence):
+        lines.append(
+            f"{kind.kind:26}{kind.runs:>6}{kind.holds:>8.0%}{kind.width:>12.1%}{kind.family_holds:>12.0%}"
+            f"{kind.family_width:>12.1%}"
+        )
+    return [*lines, "each from all other runs of these rows; new family: from all runs of other models", ""]
 
 
 def _misses(rows: Sequence[Row]) -> list[str]:

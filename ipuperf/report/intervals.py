@@ -1,0 +1,269 @@
+"""The interval that holds the measured time of a run nine times of ten, from the errors of validated runs.
+
+The method is split conformal prediction. A validated run has a score: how far its prediction was off, as the logarithm
+of measured over predicted time, without sign. The interval reaches as far as nine tenths of the scores of runs of its
+group, corrected for their number (Lei and others, "Distribution-free predictive inference for regression", 2018).
+
+Groups follow from the trace alone: runs bound by the host, training, inference, kernels (see :func:`group_of`). A run
+that does other things than every validated run of its group gets a wider interval (see :func:`novelty`), and scores are
+divided by the same factor, so coverage stays. :data:`WIDENING` is a choice: with it an interval of a family that no run
+is of is twice as wide, as errors of programs that nobody had worked on were two to three times the others'.
+
+What no validated run contains is not covered: Python's work between two calls, other programs on the host.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipuperf.report.arguments import checked
+
+if TYPE_CHECKING:
+    from ipuperf.trace import Trace
+
+COVERAGE = 0.9
+"""The share of runs whose measured time lies in the interval."""
+
+WIDENING = 4.0
+"""An interval is ``1 + WIDENING`` times as wide where all of the time goes to what no validated run does."""
+
+EVIDENCE = Path(__file__).with_name("evidence.json")
+"""The validated runs; ``ipuperf.tools.validation.evidence`` writes them."""
+
+BY_HOST = "bound by the host"
+"""The group of runs whose measured time is mostly that of a script. Their errors do not follow from what IPUs do."""
+
+HOST, LINKS = "host", "IPU-Links"
+_PARTS = {
+    HOST: ["host_begin", "host_mid", "host_end", "host_run"],
+    LINKS: ["link"],
+    "Streaming Memory": ["remote_load", "remote_store"],
+    "waiting": ["sync_external", "idle"],
+}
+_ON_TILES = ["compute", "exchange", "sync"]
+_FEW_KINDS = 3
+_ENOUGH = 9
+_LEAST_SHARE = 0.002
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a run spends its time on.
+
+    Attributes:
+        shares: shares of the time of all IPUs by type of op, and of what is no op: host, IPU-Links, Streaming Memory,
+            waiting. They sum to 1, but for shares below 0.2 %.
+        trains: whether the run computes gradients or updates weights.
+        chip: its tiles and their clock, which a trace knows of it.
+        ipus: the IPUs of all replicas.
+    """
+
+    shares: Mapping[str, float]
+    trains: bool
+    chip: str
+    ipus: int
+
+    def without_host(self) -> Profile:
+        """The profile of the time on the device."""
+        rest = {name: share for name, share in self.shares.items() if name != HOST}
+        whole = sum(rest.values()) or 1.0
+        return Profile({name: share / whole for name, share in rest.items()}, self.trains, self.chip, self.ipus)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A validated run.
+
+    Attributes:
+        run: its name in the case files.
+        family: the model, such as ``bert``.
+        group: see :func:`group_of`.
+        profile: what it spends its time on.
+        error: logarithm of measured over predicted time, the mean over the values of the run.
+    """
+
+    run: str
+    family: str
+    group: str
+    profile: Profile
+    error: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The run as JSON, shares and error to four digits."""
+        shares = {name: round(share, 4) for name, share in self.profile.shares.items()}
+        profile = {**vars(self.profile), "shares": shares}
+        return {"run": self.run, "family": self.family, "group": self.group, "error": round(self.error, 4), **profile}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval around a predicted time.
+
+    Attributes:
+        below: logarithm of the prediction over the lower bound of the time.
+        above: logarithm of the upper bound over the prediction.
+        group: the group of runs that it rests on.
+        runs: the number of validated runs of that group.
+        novelty: the share of the time that goes to what none of them does, 0 to 1.
+    """
+
+    below: float
+    above: float
+    group: str
+    runs: int
+    novelty: float
+
+    def around(self, value: float) -> tuple[float, float]:
+        """The bounds around a predicted time, in its unit."""
+        return value * math.exp(-self.below), value * math.exp(self.above)
+
+    def holds(self, error: float) -> bool:
+        """Whether a time lies in the interval; ``error`` is the logarithm of it over the prediction."""
+        return -self.below <= error <= self.above
+
+    def sentence(self) -> str:
+        """The relative bounds, and what they rest on."""
+        low, high = (100 * (bound - 1) for bound in self.around(1.0))
+        new = f"; {100 * self.novelty:.0f} % of the time is unlike all of them" if self.novelty >= 0.005 else ""
+        return f"nine times of ten within {low:+.0f} to {high:+.0f} % ({self.runs} validated runs: {self.group}{new})"
+
+
+@checked
+def profile(trace: Trace) -> Profile:
+    """What a trace spends the time of all its IPUs on."""
+    ops = trace.operations_by_ipu(of_each_class=True)
+    times = ops["ipus"]
+    spent = {name: float((ops[columns].sum(axis=1) * times).sum()) for name, columns in _PARTS.items()}
+    on_tiles = (ops[_ON_TILES].sum(axis=1) * times).groupby(ops["type"]).sum()
+    spent |= {str(kind) or "no op": float(cycles) for kind, cycles in on_tiles.items()}
+    whole = sum(spent.values()) or 1.0
+    shares = {name: cycles / whole for name, cycles in sorted(spent.items()) if cycles / whole >= _LEAST_SHARE}
+    meta = trace.meta
+    chip = f"{meta['tiles_per_ipu']} tiles at {meta['clock_hz'] / 1e9:g} GHz"
+    return Profile(shares, bool(set(ops["phase"]) & {"bwd", "update"}), chip, int(meta["num_ipus"]))
+
+
+def group_of(profile: Profile) -> str:
+    """The group of a run: ``bound by the host`` from half of its time on, ``training``, ``inference``, or kernels.
+
+    A run is of kernels where at most three types of ops are in its profile. Its group is ``kernel`` and the type with
+    most of the time.
+    """
+    if profile.shares.get(HOST, 0.0) >= 0.5:
+        return BY_HOST
+    if profile.trains:
+        return "training"
+    others = {"no op", *_PARTS}
+    kinds = {name: share for name, share in profile.shares.items() if name not in others}
+    if len(kinds) > _FEW_KINDS:
+        return "inference"
+    return f"kernel {max(kinds, key=lambda name: kinds[name], default='')}".strip()
+
+
+def distance(one: Profile, other: Profile) -> float:
+    """The share of the time that two runs spend on different things (total variation), 0 to 1."""
+    names = one.shares.keys() | other.shares.keys()
+    return sum(abs(one.shares.get(name, 0.0) - other.shares.get(name, 0.0)) for name in names) / 2
+
+
+def novelty(profile: Profile, evidence: Sequence[Evidence]) -> float:
+    """The share of the time that goes to what no validated run does.
+
+    It is the distance to the nearest run, and all of the time on a chip that none of them has. On more IPUs than any of
+    them the time on IPU-Links counts too.
+    """
+    if not evidence or profile.chip not in {run.profile.chip for run in evidence}:
+        return 1.0
+    nearest = min(distance(profile, run.profile) for run in evidence)
+    beyond = profile.ipus > max(run.profile.ipus for run in evidence)
+    links = profile.shares.get(LINKS, 0.0) if beyond else 0.0
+    return 1 - (1 - nearest) * (1 - links)
+
+
+def conformal(scores: Iterable[float], coverage: float = COVERAGE) -> float:
+    """The score that a new one does not exceed with probability ``coverage``; their largest where they are too few."""
+    ordered = sorted(scores)
+    return ordered[min(math.ceil((len(ordered) + 1) * coverage), len(ordered)) - 1]
+
+
+def interval_from(profile: Profile, evidence: Sequence[Evidence], group: str = "") -> Interval:
+    """The interval of a run from validated runs of its group (default: :func:`group_of`).
+
+    Where nine tenths mean nothing, below nine runs, those of all groups with the same first word stand in, then all.
+    """
+    group = group or group_of(profile)
+    name, alike = _alike(group, evidence)
+    if group == BY_HOST:
+        # A script only adds to what was predicted, so each side has a twentieth of the errors beyond it.
+        below, above = (conformal((sign * run.error for run in alike), (1 + COVERAGE) / 2) for sign in (-1, 1))
+        return Interval(below, above, name, len(alike), 0.0)
+    scores = []
+    for run in alike:
+        others = [other for other in alike if other.run != run.run]
+        scores.append(abs(run.error) / (1 + WIDENING * novelty(run.profile, others)))
+    new = novelty(profile, alike)
+    width = conformal(scores) * (1 + WIDENING * new)
+    return Interval(width, width, name, len(alike), new)
+
+
+def _alike(group: str, evidence: Sequence[Evidence]) -> tuple[str, Sequence[Evidence]]:
+    """The runs of a group, or of the next wider one that has enough, with the name of that."""
+    kind = group.split()[0]
+    for name, alike in (
+        (group, [run for run in evidence if run.group == group]),
+        (f"all {kind}s", [run for run in evidence if run.group.split()[0] == kind]),
+    ):
+        if len(alike) >= _ENOUGH:
+            return name, alike
+    return "all", evidence
+
+
+@checked
+def interval(trace: Trace) -> Interval:
+    """The interval of the time of a trace's runs."""
+    return interval_from(profile(trace), validated())
+
+
+@checked
+def ratio_interval(one: Trace, other: Trace) -> Interval:
+    """The interval of the time of ``other`` over that of ``one``.
+
+    Two runs of a program share most of their errors. So the scores are differences between the errors of a validated
+    run and the nearest one of its family, over the same factor for what the two do not share.
+    """
+    return ratio_interval_from(profile(one), profile(other), validated())
+
+
+def ratio_interval_from(one: Profile, other: Profile, evidence: Sequence[Evidence]) -> Interval:
+    """The interval of the ratio of two runs with these profiles, from validated runs."""
+    name, alike = _alike(group_of(other), evidence)
+    scores = []
+    for run in alike:
+        family = [peer for peer in alike if peer.family == run.family and peer.run != run.run]
+        if family:
+            peer = min(family, key=lambda peer: distance(run.profile, peer.profile))
+            apart = distance(run.profile, peer.profile)
+            scores.append(abs(run.error - peer.error) / (1 + WIDENING * apart))
+    apart = distance(one, other)
+    width = conformal(scores) * (1 + WIDENING * apart)
+    return Interval(width, width, name, len(scores), apart)
+
+
+@cache
+def validated() -> tuple[Evidence, ...]:
+    """The validated runs that come with ipuperf."""
+    return tuple(_evidence(entry) for entry in json.loads(EVIDENCE.read_text(encoding="utf-8")))
+
+
+def _evidence(entry: dict[str, Any]) -> Evidence:
+    names = ("shares", "trains", "chip", "ipus")
+    return Evidence(
+        profile=Profile(**{name: entry[name] for name in names}),
+        **{name: value for name, value in entry.items() if name not in names},
+    )

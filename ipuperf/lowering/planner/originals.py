@@ -82,15 +82,15 @@ def ways(request: Request) -> Sequence[Way]:
             if other_request.form.pass_ != request.form.pass_
         )
     rungs = _rungs(request.chip)
-    found: list[Way] = [] if rungs else [tuple(_searched(other_request) for other_request in requests)]
+    choices: list[Way] = [] if rungs else [tuple(_searched(other_request) for other_request in requests)]
     for chip in rungs or [original]:
         plans = tuple(
             plan for plan in (_of_chip(other_request, chip) for other_request in requests) if plan is not None
         )
         # The plans of a layer's passes belong together, so those of another chip count only if this chip has them all.
-        if len(plans) == len(requests) and plans not in found:
-            found.append(plans)
-    return found
+        if len(plans) == len(requests) and plans not in choices:
+            choices.append(plans)
+    return choices
 
 
 def _searched(request: Request) -> ConvolutionPlan:

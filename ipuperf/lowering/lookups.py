@@ -39,6 +39,9 @@ INDEX_BYTES = 4
 #: The smallest number of indices on one tile (popops createIndicesTensor).
 LEAST_INDICES = 32
 
+#: Cycles of an operation on an index in a generated vertex (assumed).
+MAP_CYCLES = 3
+
 #: With at least so many parts of the rows, the slices of an update are rearranged before they are broadcast.
 REARRANGED_SPLIT = 4
 
@@ -140,7 +143,9 @@ def lookup(stepper: Superstepper, work: w.Lookup) -> None:
 def _candidates(planned: _Planned) -> None:
     """Append the second stage: find the part with the row of each index, then slice the candidates of all parts.
 
-    Finding the part takes a division and two more operations for each index, on the tiles where the indices lie.
+    Finding the part takes a division and two more operations for each index, on the tiles where the indices lie. The
+    divisor, the rows of a part, is a constant of the generated vertex (``lib/popops/DynamicSlice.cpp``
+    multiSlicePlanned), so its compiler shifts by a power of two.
     """
     plan, chip, total = planned.plan, planned.chip, planned.work.indices * planned.work.groups
     indices_on_tile = min(total, max(LEAST_INDICES, -(-total // chip.tiles)))
@@ -148,9 +153,9 @@ def _candidates(planned: _Planned) -> None:
     planned.elementwise(numbered, min(indices_on_tile, plan.second_indices))
     planned.exchange("positions", 2 * indices_on_tile * INDEX_BYTES)
     indices_per_worker = -(-indices_on_tile // chip.workers)
-    planned.compute(
-        "popops::map<unsigned int>", chip.workers * (20 + indices_per_worker * (chip.division_cycles + 2 * 3))
-    )
+    power_of_two = plan.rows & (plan.rows - 1) == 0
+    division = MAP_CYCLES if power_of_two else chip.division_cycles
+    planned.compute("popops::map<unsigned int>", chip.workers * (20 + indices_per_worker * (division + 2 * MAP_CYCLES)))
     stage_indices = plan.second_indices
     bytes_in = plan.row_split * stage_indices * plan.columns * planned.size + stage_indices * INDEX_BYTES
     planned.exchange("candidates", plan.groups * bytes_in)

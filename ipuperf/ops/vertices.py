@@ -310,21 +310,30 @@ def broadcast_inner(
     """BroadcastVectorInner (popopsCycleEstimators.cpp:690-1240): a vector of ``row`` elements for every row.
 
     With fragments of L elements (``INNER_FRAGMENT`` at most) and B of them per worker, a thread takes, for float, ``24
-    + L * (8 + 2B)``; for half with L a multiple of 8 and ADD ``37 + L/8 * (13 + 2B)``, with L a multiple of 4 and
-    MULTIPLY ``34 + L/4 * (9 + B)``, otherwise ``34 + L * (5 + 9B)``. The tile takes W times that plus 12. ``reduced``:
-    the vector is the result of a reduction in the same op.
+    + L * (8 + 2B)``; for half with L a multiple of 4 and MULTIPLY ``34 + L/4 * (9 + B)``, with ADD ``37 + L/8 * (13 +
+    2B)`` (multiples of 8) or ``34 + L/4 * (11 + B)`` (B of 2 or more), otherwise ``34 + L * (5 + 9B)``. The tile takes
+    W times that plus 12. ``reduced``: the vector is the result of a reduction in the same op.
+
+    Fragments of halves that are no multiple of 4 have no such vertex (``lib/popops/ElementWise.cpp``
+    binaryOpBroadcastInnerVector). Copies repeat the vector over all elements, then :func:`binary` combines the two.
     """
-    fragment = min(row, INNER_FRAGMENT)
+    fragment = min(max(row, 1), INNER_FRAGMENT)
     half = kind(dtype) == "half"
+    repeated = half and fragment % 4 > 0
+    whole = binary(name, dtype, elements, in_place=in_place, flops=flops)
 
     def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
         count = np.asarray(count, dtype=np.int64)
+        if repeated:
+            copied = ceil_div(count * dtype.size, min(chip.memcpy_bytes_per_cycle, fragment * dtype.size))
+            return np.where(count > 0, whole.cycles(count, chip) + chip.copy_setup_cycles + copied, 0).astype(np.int64)
         length = np.clip(count, 1, fragment)
         blocks = ceil_div(ceil_div(count, length), chip.workers)
         thread = (34 + length * (5 + 9 * blocks)) if half else (24 + length * (8 + 2 * blocks))
         if half and name == "MULTIPLY":
             thread = np.where(length % 4 == 0, 34 + length // 4 * (9 + blocks), thread)
         elif half:
+            thread = np.where((length % 4 == 0) & (blocks > 1), 34 + length // 4 * (11 + blocks), thread)
             thread = np.where(length % 8 == 0, 37 + length // 8 * (13 + 2 * blocks), thread)
         return np.where(count > 0, chip.workers * thread + 12, 0).astype(np.int64)
 
@@ -332,6 +341,7 @@ def broadcast_inner(
         return np.minimum(count, row) * dtype.size
 
     vertex = f"popops::BroadcastVectorInner1D{'InPlace' if in_place else ''}<{name},{poplar_type(dtype)}>"
+    vertex = whole.vertex if repeated else vertex
     reduced_values = values if reduced else None
     return Vertices(vertex, elements, cycles, flops * elements, low_confidence=True, reduced=reduced_values)
 

@@ -142,7 +142,7 @@ def test_nothing_has_no_plan(item):
         plan_lookup(CHIP, Lookup(4, 4, 4, FLOAT32, available_memory_proportion=2))
 
 
-def phases(op, operands, **attributes):
+def steps(op, operands, **attributes):
     program = Ir()
     main = program.main_graph
     given = []
@@ -151,7 +151,11 @@ def phases(op, operands, **attributes):
         given.append(Variable(main.tensor_id("x"), TensorSpec(shape, dtype), main, data, program.grouping()))
         main.add(given[-1])
     main.create(op, given, ["y"], **attributes)
-    return [step.name.partition("/")[2] or step.name for step in lower(program, BOW).walk() if isinstance(step, Phase)]
+    return [step for step in lower(program, BOW).walk() if isinstance(step, Phase)]
+
+
+def phases(op, operands, **attributes):
+    return [step.name.partition("/")[2] or step.name for step in steps(op, operands, **attributes)]
 
 
 def test_phases():
@@ -166,6 +170,18 @@ def test_phases():
     assert grown[2:] == [
         "indices", update, "partials", "popops::Reduce<ADD,float>", "popops::ScaledAddSupervisor<float>",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entries", "rows", "division"), [(256, 16, 3), (272, 17, 96)])
+def test_the_part_of_an_index_is_a_shift_where_parts_have_a_power_of_two_rows(entries, rows, division):
+    """6 indices on each of 6 workers: a division by the rows of a part, a multiplication, an addition."""
+    assert plan_lookup(CHIP, Lookup(entries, 16, 32, FLOAT32)).rows == rows
+    (positions,) = [
+        phase
+        for phase in steps(ops.Gather, [((entries, 16), FLOAT32), ((32,), INT32)], axis=0)
+        if phase.name == "popops::map<unsigned int>"
+    ]
+    assert positions.cycles.max == CHIP.launch_cycles + 6 * (20 + 6 * (division + 2 * 3))
 
 
 def test_many_partial_tables_are_reduced_in_two_stages():

@@ -47,6 +47,17 @@ def test_a_better_figure_is_never_slower(shape, weights, dtype, figure) -> None:
     assert all(cycles(ir, load_scaled("gc200-1", {figure: factor})) <= before for factor in (1.5, 2.0))
 
 
+@pytest.mark.parametrize(
+    ("shape", "weights", "dtype", "figure"),
+    [((158, 522), (522, 39), FLOAT, "chip.amp_units_f32_f32"), ((154, 164), (164, 330), HALF, "chip.tiles")],
+)
+def test_more_of_a_better_figure_is_never_slower(shape, weights, dtype, figure) -> None:
+    """Also between two chips of which neither is a preset, and where a factor lies between two rungs."""
+    ir = program(shape, weights, dtype)
+    taken = [cycles(ir, load_scaled("gc200-1", {figure: factor})) for factor in (1.0, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0)]
+    assert taken == sorted(taken, reverse=True)
+
+
 def test_presets_have_no_original_and_changed_chips_have_theirs(tmp_path: Path) -> None:
     preset = load_machine("pod4").chip
     changed = load_scaled("pod4", {"chip.exchange_rate": 2.0}).chip

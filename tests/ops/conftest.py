@@ -28,7 +28,9 @@ def rng() -> np.random.Generator:
 @pytest.fixture
 def mk2() -> Any:
     """The chip figures that vertex formulas use."""
-    return SimpleNamespace(workers=6, vector_width=lambda size: max(1, 8 // size))
+    return SimpleNamespace(
+        workers=6, vector_width=lambda size: max(1, 8 // size), memcpy_bytes_per_cycle=8, copy_setup_cycles=120
+    )
 
 
 @pytest.fixture

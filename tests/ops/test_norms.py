@@ -215,6 +215,31 @@ def test_strided_groups_are_broadcast_along_vectors(bench):
     assert names[1][2:4] == ["popops::BroadcastVectorInner1D", "popops::BroadcastVectorInner1DInPlace"]
 
 
+def group_norm_cycles(bench, chip, groups, strided, op=ops.GroupNormalization, channels=192):
+    """Cycles of the vertices of a group norm of halves on a tile that has an even share of its elements."""
+    x, one = np.zeros((1, 3, channels, 95, 95), np.float16), np.zeros((1, channels), np.float16)
+    statistics = np.zeros((1, 3 * groups), np.float16)
+    tensors = (x, one, one) if op is ops.GroupNormalization else (x, one, statistics, statistics, x)
+    works = bench.op(op, *tensors, outputs=3, num_groups=groups, strided=strided).work()
+    spread = [work for work in works if "Broadcast" in work.vertex or "BinaryOp" in work.vertex]
+    return sum(int(work.cycles(np.array([x.size // 1472]), chip)[0]) for work in spread if work.elements == x.size)
+
+
+@pytest.mark.parametrize("op", [ops.GroupNormalization, ops.GroupNormalizationGrad])
+def test_strided_groups_cost_what_their_vectors_say(bench, mk2, op):
+    """Any multiple of four groups costs the same: less than consecutive groups, and less than copies of short vectors.
+
+    A single group and groups of one channel are the same strided or not.
+    """
+    cycles = {groups: group_norm_cycles(bench, mk2, groups, True, op) for groups in (1, 2, 4, 8, 16, 32, 192)}
+    plain = {groups: group_norm_cycles(bench, mk2, groups, False, op) for groups in cycles}
+    for groups in (4, 8, 16, 32):
+        assert cycles[groups] == pytest.approx(cycles[8], rel=0.04)
+        assert cycles[groups] < plain[groups]
+    assert cycles[4] < cycles[2]
+    assert (cycles[1], cycles[192]) == (plain[1], plain[192])
+
+
 def test_batch_norm_inference(bench, rng):
     torch = pytest.importorskip("torch")
     arrays = batch_arrays(rng, (3, 4, 5))

@@ -94,12 +94,12 @@ BY_HAND = [
     (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 1000), 6 * (15 + 7 + 2 * 9) + 11, 1),
     (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 4), 6 * (15 + 5 * (7 + 2 * 2)) + 11, 1),
     (partial(vertices.broadcast_outer, "ADD", FLOAT32, 1, 1000, piece=12), 6 * (15 + 9 * (7 + 2)) + 11, 1),
-    # 7 fragments of 16 are 2 a worker, 20 of 5 are 4, 9 of 12 are 2
+    # 7 fragments of 16 are 2 a worker, 9 of 12 are 2; 5 halves are no vectors: 200 bytes are copied, 8 a cycle
     (partial(vertices.broadcast_inner, "ADD", FLOAT32, 1, 512, flops=2), 6 * (24 + 16 * (8 + 2 * 2)) + 12, 2),
     (partial(vertices.broadcast_inner, "ADD", FLOAT16, 1, 512), 6 * (37 + 2 * (13 + 2 * 2)) + 12, 1),
-    (partial(vertices.broadcast_inner, "ADD", FLOAT16, 1, 12), 6 * (34 + 12 * (5 + 9 * 2)) + 12, 1),
+    (partial(vertices.broadcast_inner, "ADD", FLOAT16, 1, 12), 6 * (34 + 3 * (11 + 2)) + 12, 1),
     (partial(vertices.broadcast_inner, "MULTIPLY", FLOAT16, 1, 512), 6 * (34 + 4 * (9 + 2)) + 12, 1),
-    (partial(vertices.broadcast_inner, "MULTIPLY", FLOAT16, 1, 5), 6 * (34 + 5 * (5 + 9 * 4)) + 12, 1),
+    (partial(vertices.broadcast_inner, "MULTIPLY", FLOAT16, 1, 5), 6 * (26 + 5 * 3) + 11 + 120 + 25, 1),
     (partial(vertices.select, FLOAT32, 1), 6 * (6 + 5 * 17) + 11, 0),
     (partial(vertices.clamp, FLOAT32, 1), 6 * (6 + 2 * 9) + 11, 2),
     (partial(vertices.clamp, FLOAT16, 1), 6 * (6 + 2 * 5) + 11, 2),

@@ -62,6 +62,11 @@ def smaller_passes(form: Form) -> tuple[Passes, ...]:
     return (*anew, *(Passes(inner=n) for n in serial_counts(form.in_channels)))
 
 
+def serial_passes(form: Form) -> tuple[Passes, ...]:
+    """The serial passes that are tried with every vertex."""
+    return (*output_passes(form), *smaller_passes(form))
+
+
 def passes_near(form: Form, count: int) -> tuple[Passes, ...]:
     """Serial passes near ``count`` passes over output channels.
 
@@ -83,6 +88,8 @@ class Candidate:
 
     Attributes:
         whole: cycles in all; ``per_pass``: further cycles in each serial pass.
+        dots: further cycles of an HMAC's loops and reduction in each pass over output channels, or in all passes over
+            input channels.
         transform: cycles of rearrangements in each pass; ``later``: the same without the inputs.
         transform_bytes: bytes of the rearrangements on a tile.
         slices: cycles of slices in each of several passes.
@@ -96,6 +103,7 @@ class Candidate:
     form: Form
     kernel: Kernel
     slices: int
+    dots: float = 0.0
 
     def moved(self, passes: Passes) -> float:
         """A lower bound of the cycles of rearrangements and slices.
@@ -107,7 +115,7 @@ class Candidate:
 
     def least(self, passes: Passes) -> float:
         """A lower bound of the cycles of any plan in these passes."""
-        return self.whole + passes.count * self.per_pass + self.moved(passes)
+        return self.whole + passes.count * self.per_pass + passes.out * self.dots + self.moved(passes)
 
     def possible(self, passes: Passes, request: Request) -> bool:
         """Whether the channels can be divided into these passes.
@@ -147,16 +155,16 @@ def candidates_among(request: Request, changed: Iterable[Form], find: _Finder, b
         for kernel in find(plain, chip, types.input, types.partial, types.output):
             grain = field_grain(plain, kernel, types)
             form = replace(plain, grain=grain) if grain > 1 else plain
-            whole, per_pass = least_cycles(form, kernel, chip)
+            (whole, per_pass), dots = least_cycles(form, kernel, chip), 0.0
             if kernel.method == "HMAC" and whole + per_pass <= bound:
                 # HMAC has very many groupings, so they are held against a tighter bound.
                 if least_spread(form, kernel, types, ONCE, chip) > bound:
                     continue
-                per_pass += _least_hmac(form, kernel, types, chip)
-            if whole + per_pass <= bound:
+                dots = _least_hmac(form, kernel, types, chip)
+            if whole + per_pass + dots <= bound:
                 total, later, transform_bytes = least_transform(form, kernel, types, chip)
                 candidates.append(
-                    Candidate(whole, per_pass, total, later, transform_bytes, form, kernel, slices_at_least(chip))
+                    Candidate(whole, per_pass, total, later, transform_bytes, form, kernel, slices_at_least(chip), dots)
                 )
     return candidates
 

@@ -1,8 +1,11 @@
-"""Plans on a chip with changed figures: its own plan, and the plan of the preset it comes from.
+"""Plans on a chip with changed figures: those of the preset it comes from, and of chips between the two.
 
 The search compares estimates, as PopLibs' planner does. Lowering also charges launches, syncs and rearrangements, which
 these leave out. So a better figure may change the order of two estimates and lead to a slower plan. A chip with changed
-figures can run the preset's plan as well, so lowering chooses between the two plans by the cycles it charges.
+figures can run the plans of a weaker chip as well, so lowering chooses among several plans by the cycles it charges.
+
+A chip that is nowhere weaker than its preset has the plans of fixed rungs (:data:`_RUNGS`) between the preset's figures
+and its own. A better chip has the plans of a weaker one and more, so it is never slower.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from .form import TRAINING
 from .kernels import amp_units
@@ -19,14 +23,56 @@ from .search import cheapest, plan_once
 from .terms import operand_terms, with_reduction
 from .vertices import inner_cycles, vertex_cycles
 
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
+
 #: Plans of one pass, or of it and the other two of its layer in training, which are taken together.
 Way = tuple[ConvolutionPlan, ...]
 
 
+#: Figures that the search depends on and of which more is better.
+_FIGURES = (
+    "tiles",
+    "bytes_per_tile",
+    "exchange_bytes_per_cycle",
+    "memcpy_bytes_per_cycle",
+    "weight_load_bytes_per_cycle",
+    "amp_units_f16_f16",
+    "amp_units_f16_f32",
+    "amp_units_f32_f32",
+)
+
+#: Factors on the preset's figures for which plans are searched.
+_RUNGS = tuple(factor * 2**doubling for doubling in range(8) for factor in (1.0, 1.25, 1.5))
+
+
+def _rungs(chip: Chip) -> list[Chip] | None:
+    """Chips whose plans ``chip`` can run, from its preset upwards; None where it is weaker than the preset.
+
+    A figure between two rungs counts as the lower one, as a better chip would lack plans for the figure itself. Other
+    figures than :data:`_FIGURES` are the chip's.
+    """
+    original = chip.original
+    assert original is not None
+    rungs: dict[str, list[int]] = {}
+    for name in _FIGURES:
+        own, preset = getattr(chip, name), getattr(original, name)
+        if own < preset:
+            return None
+        rungs[name] = [int(preset * factor) for factor in _RUNGS if preset * factor <= own]
+    most = max(map(len, rungs.values()))
+    chips = []
+    for step in range(most):
+        figures: dict[str, Any] = {name: values[min(step, len(values) - 1)] for name, values in rungs.items()}
+        chips.append(replace(chip, original=None, **figures))
+    return list(dict.fromkeys(chips))
+
+
 def ways(request: Request) -> Sequence[Way]:
     """The ways to carry out a request, with the plan of ``request`` first in each; a preset's chip has one."""
+    original = request.chip.original
     # The search was made for the figures of a preset, so its plan needs no rival.
-    if request.chip.original is None:
+    if original is None:
         return [(_searched(request),)]
     requests: tuple[Request, ...] = (request,)
     if request.form.pass_ in TRAINING:
@@ -35,14 +81,16 @@ def ways(request: Request) -> Sequence[Way]:
             for other_request in passes_of(forward_of(request))
             if other_request.form.pass_ != request.form.pass_
         )
-    searched = tuple(_searched(other_request) for other_request in requests)
-    original_plans = tuple(plan for plan in map(_of_original, requests) if plan is not None)
-    # The plans of a layer's passes belong together, so the original's count only if this chip has them all.
-    return (
-        [searched, original_plans]
-        if len(original_plans) == len(searched) and original_plans != searched
-        else [searched]
-    )
+    rungs = _rungs(request.chip)
+    choices: list[Way] = [] if rungs else [tuple(_searched(other_request) for other_request in requests)]
+    for chip in rungs or [original]:
+        plans = tuple(
+            plan for plan in (_of_chip(other_request, chip) for other_request in requests) if plan is not None
+        )
+        # The plans of a layer's passes belong together, so those of another chip count only if this chip has them all.
+        if len(plans) == len(requests) and plans not in choices:
+            choices.append(plans)
+    return choices
 
 
 def _searched(request: Request) -> ConvolutionPlan:
@@ -50,25 +98,24 @@ def _searched(request: Request) -> ConvolutionPlan:
 
 
 @lru_cache(maxsize=4096)
-def _of_original(request: Request) -> ConvolutionPlan | None:
-    """The plan of the original chip with its cycles on this chip.
+def _of_chip(request: Request, searched: Chip) -> ConvolutionPlan | None:
+    """The plan of the chip ``searched`` with its cycles on the chip of ``request``.
 
     It is None where this chip has too few tiles, AMP units or bytes for it.
     """
-    chip, types, original = request.chip, request.types, request.chip.original
-    assert original is not None
-    original_request = replace(request, chip=original)
+    chip, types = request.chip, request.types
+    original_request = replace(request, chip=searched)
     best = cheapest_in_training(original_request) if request.form.pass_ in TRAINING else cheapest(original_request)
     form, kernel, grid = best.form, best.kernel, best.grid
-    units = [amp_units(some_chip, types.input, types.partial) for some_chip in (chip, original)]
+    units = [amp_units(some_chip, types.input, types.partial) for some_chip in (chip, searched)]
     # A vertex for more AMP units than the chip has cannot run on it.
     if grid.tiles[0] > chip.tiles or units[0] < units[1]:
         return None
-    # The splits are the original's; their cycles follow from the figures of this chip.
+    # The splits are those of the other chip; their cycles follow from the figures of this chip.
     grid = replace(grid, inner=inner_cycles(grid.piece.batch, grid.piece.field, form, kernel, chip))
     compute = vertex_cycles(grid.piece, grid.inner, form, kernel, chip)
     terms = operand_terms(form, kernel, grid, compute, types, best.passes, chip, best.cut)
     terms = with_reduction(terms, kernel, grid, types, best.passes, chip)
-    # The original's plan may exceed the limit itself, when nothing fits; then it may do so here.
+    # Its plan may exceed the limit itself, when nothing fits; then it may do so here.
     fits = terms["temp_bytes"][0] <= max(request.limit, best.cost[1])
     return explained(request, replace(best, grid=grid, terms=terms)) if fits else None

@@ -20,9 +20,8 @@ from .candidates import (
     candidates_among,
     every_candidate,
     forms_of,
-    output_passes,
     passes_near,
-    smaller_passes,
+    serial_passes,
 )
 from .form import ONCE, TRAINING, Passes
 from .kernels import hmac_kernels
@@ -31,9 +30,6 @@ from .splits import Grid, Space, candidate_splits, split_space
 from .terms import operand_terms, set_aside, with_reduction
 from .vertex_bounds import mac_cycles, work_asked
 from .vertices import vertex_cycles
-
-#: Number of vertices (that of the best plan first) with which finer steps of serial passes are tried.
-_FINER = 1
 
 #: Number of splits that are priced fully before the others are compared with the best of them.
 _FIRST = 64
@@ -229,31 +225,61 @@ class Search:
         )
 
 
-def _serial_plan(request: Request, candidates: list[Candidate]) -> BestSplit | None:
-    """The cheapest plan in serial passes that fits.
+def _plan(request: Request, excluded: tuple[str, tuple[object, ...]] | None = None) -> BestSplit | None:
+    """The cheapest plan that fits.
 
-    If there is none, the limit is doubled up to twice the tile. If that does not help, it is the plan of least memory.
+    Every vertex in one pass and in serial passes is searched within the limit, as one search does in PopLibs
+    (``lib/poplin/ConvPlan.cpp`` createPlan). If nothing fits, the limit is doubled up to twice the tile. If that does
+    not help, it is the plan of least memory.
+
+    ``excluded``: a vertex, with the changes of its form, that must not be used.
     """
-    limit, best = request.limit, None
-    serial, smaller = output_passes(request.form), smaller_passes(request.form)
+
+    def without_excluded(candidates: Iterable[Candidate]) -> list[Candidate]:
+        return [c for c in candidates if excluded is None or excluded != (c.kernel.name(c.form), c.form.changes)]
+
+    def dots(bound: float) -> list[Candidate]:
+        # HMAC has many groupings, so its candidates are made only for forms that could still beat the plan.
+        reachable = [form for form in forms_of(request) if mac_cycles(form, request.chip, request.types.input) <= bound]
+        return without_excluded(candidates_among(request, reachable, hmac_kernels, bound))
+
+    candidates, limit = without_excluded(every_candidate(request)), float(request.limit)
+    # A good plan at the start rules out much of the search.
+    quick = quick_plan(request) if request.form.pass_ in TRAINING and excluded is None else None
     while True:
-        # One pass has failed at the first limit; at a larger one it comes into question.
-        for ways in (serial if limit == request.limit else (ONCE, *serial), smaller):
-            best = best or Search(request, candidates, ways, limit).cheapest()
-        if best:
-            return _finer(request, candidates, best, limit)
+        if best := _within(request, candidates, dots, limit, quick):
+            return best
         # Beyond twice the tile only the plan of least memory is left.
         if limit >= 2 * request.chip.bytes_per_tile:
-            return _smallest_plan(request, candidates, (ONCE, *serial, *smaller))
+            return _smallest_plan(request, candidates + dots(math.inf), (ONCE, *serial_passes(request.form)))
         # A proportion of less than one byte begins at one.
         limit = max(2 * limit, 1)
 
 
-def _finer(request: Request, candidates: list[Candidate], best: BestSplit, limit: float) -> BestSplit | None:
-    """The best of ``best`` and the plans in numbers of serial passes near its own, with its vertex first."""
-    bound, passes = best.cost[0], best.passes
-    likely = sorted(candidates, key=lambda c: (c.form is not best.form or c.kernel is not best.kernel, c.least(passes)))
-    return Search(request, likely[:_FINER], passes_near(request.form, passes.count), limit, bound).cheapest(bound, best)
+def _within(
+    request: Request,
+    candidates: list[Candidate],
+    dots: Callable[[float], list[Candidate]],
+    limit: float,
+    quick: BestSplit | None,
+) -> BestSplit | None:
+    """The cheapest plan in ``limit`` bytes on a tile; ``dots`` makes the candidates with HMAC for a bound.
+
+    ``quick``: a plan that fits in one pass. Of the numbers of serial passes some are tried with every vertex, those
+    near the best of them with its own.
+    """
+    best, serial = quick, serial_passes(request.form)
+    for ways in ((ONCE,), serial):
+        search = Search(request, candidates, ways, limit, best.cost[0] if best else math.inf)
+        best = search.cheapest(best.cost[0] if best else math.inf, best, search.option_of(best) if best else -1)
+    bound = best.cost[0] if best else math.inf
+    dot_candidates = dots(bound)
+    best = Search(request, dot_candidates, (ONCE, *serial), limit, bound).cheapest(bound, best)
+    if best is None:
+        return None
+    same = [c for c in (*candidates, *dot_candidates) if c.form is best.form and c.kernel is best.kernel]
+    near = FEW_PASSES if best.passes == ONCE else passes_near(request.form, best.passes.count)
+    return Search(request, same, near, limit, best.cost[0]).cheapest(best.cost[0], best)
 
 
 def _smallest_plan(request: Request, candidates: list[Candidate], passes: Sequence[Passes]) -> BestSplit | None:
@@ -264,34 +290,6 @@ def _smallest_plan(request: Request, candidates: list[Candidate], passes: Sequen
         limit *= _GROWTH
         smallest = Search(request, candidates, passes, limit).smallest()
     return smallest
-
-
-def _plan(request: Request, excluded: tuple[str, tuple[object, ...]] | None = None) -> BestSplit | None:
-    """The cheapest plan that fits: first in one pass, then in serial passes, then with more and more memory.
-
-    ``excluded``: a vertex, with the changes of its form, that must not be used.
-    """
-
-    def without_excluded(candidates: Iterable[Candidate]) -> list[Candidate]:
-        return [c for c in candidates if excluded is None or excluded != (c.kernel.name(c.form), c.form.changes)]
-
-    candidates = without_excluded(every_candidate(request))
-    search = Search(request, candidates, (ONCE,), request.limit)
-    # A good plan at the start rules out much of the search.
-    quick = quick_plan(request) if request.form.pass_ in TRAINING and excluded is None else None
-    best = search.cheapest(math.inf, quick, search.option_of(quick) if quick else -1)
-    bound = best.cost[0] if best else math.inf
-    # HMAC has many groupings, so its candidates are made only for forms that could still beat the plan.
-    reachable = [form for form in forms_of(request) if mac_cycles(form, request.chip, request.types.input) <= bound]
-    dots = Search(
-        request, without_excluded(candidates_among(request, reachable, hmac_kernels, bound)), (ONCE,), request.limit
-    )
-    best = dots.cheapest(bound, best)
-    if best is not None:
-        # One pass fits; a few serial passes of the same vertex may still be cheaper.
-        same = [c for c in candidates if c.form is best.form and c.kernel is best.kernel]
-        return Search(request, same, FEW_PASSES, request.limit, best.cost[0]).cheapest(best.cost[0], best)
-    return _serial_plan(request, [c for c in candidates if c.kernel.method == "AMP"])
 
 
 def likeliest(request: Request) -> list[Candidate]:

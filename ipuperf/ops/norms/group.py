@@ -50,6 +50,17 @@ def _strided_kernel(
     return sequence(*steps, kernel(operands, results), *back)
 
 
+def _lanes(groups: int, strided: bool, shape: tuple[int, ...]) -> int:
+    """Groups whose statistics neighbouring channels take in turn, as the lanes of a vector; 0 where neighbours share
+    theirs.
+
+    Groups of one channel each are strided groups too: PopLibs regroups both to the same tensor
+    (``lib/popnn/GroupNorm.cpp`` groupActs). A single group has no lanes.
+    """
+    alone = len(shape) > 2 and groups == shape[1]
+    return groups if groups > 1 and (strided or alone) else 0
+
+
 class GroupNormalization(norms.Normalisation):
     """``(x - mean) * inv_std * scale + bias`` with statistics over ``C / num_groups`` channels of a sample.
 
@@ -60,8 +71,8 @@ class GroupNormalization(norms.Normalisation):
         num_groups: divides C.
         epsilon: added to the variance.
         strided: a group has every ``num_groups``-th channel instead of consecutive ones (``lib/popnn/GroupNorm.cpp``
-            ``groupNormStridedChannelGrouping``). This is faster, as neighbours differ in their statistics like the
-            lanes of a vector.
+            ``groupNormStridedChannelGrouping``). Halves in multiples of four groups are faster so, as neighbours differ
+            in their statistics like the lanes of a vector.
         stable: the variance is computed from centred values, which costs a further pass.
     """
 
@@ -125,8 +136,8 @@ class GroupNormalization(norms.Normalisation):
         if not count:
             return []
         row = count // rows
-        if self.strided:
-            spread = partial(vertices.broadcast_inner, dtype=dtype, elements=count, row=self.num_groups, reduced=True)
+        if lanes := _lanes(self.num_groups, self.strided, x.shape):
+            spread = partial(vertices.broadcast_inner, dtype=dtype, elements=count, row=lanes, reduced=True)
             sums = partial(norms.channel_sums, dtype=dtype, count=count, channels=rows)
         else:
             piece = norms.row_piece(x, rows)
@@ -162,10 +173,7 @@ class GroupNormalizationGrad(norms.NormalisationGrad):
         x = self.inputs[0].spec
         if not x.elements:
             return [vertices.fill(x.dtype, 2 * self.inputs[1].spec.elements)]
-        # The cost functions take 0 for consecutive groups.
-        strided = self.num_groups if self.strided else 0
+        lanes = _lanes(self.num_groups, self.strided, x.shape)
         statistics = self.inputs[2].spec.elements
         piece = norms.row_piece(x, statistics)
-        return norms.gradient_work(
-            x.dtype, x.elements, x.shape[1], statistics, grouped=True, strided=strided, piece=piece
-        )
+        return norms.gradient_work(x.dtype, x.elements, x.shape[1], statistics, grouped=True, lanes=lanes, piece=piece)

@@ -152,13 +152,14 @@ def gradient_work(
     statistics: int,
     grouped: bool,
     group: ReplicaGrouping | None = None,
-    strided: int = 0,
+    lanes: int = 0,
     piece: int = 0,
 ) -> list[Work]:
     """Whitening, gradients of the parameters, gradient of the operand (lib/poplin/Norms.cpp).
 
     ``group``: replicas that share the statistics; their two sums are all-reduced, the sums of the parameters are not.
-    ``strided``: number of the strided groups of a group norm, 0 for others. ``piece``: see :func:`row_piece`.
+    ``lanes``: groups of a group norm whose statistics neighbouring channels take in turn, 0 for others. ``piece``: see
+    :func:`row_piece`.
 
     ``statistics`` values are spread over rows (group norm) or over channels (batch norm). About two tiles read each
     element of the operands (x, scale, mean, inverse deviation, gradient). All tiles read the scale of a group norm,
@@ -168,14 +169,14 @@ def gradient_work(
     reads = (count, count if grouped else 2 * channels, 2 * statistics, 2 * statistics, count)
 
     def spread(name: str, in_place: bool, reduced: bool = False) -> Vertices:
-        if strided:
-            return vertices.broadcast_inner(name, dtype, count, strided, in_place=in_place, reduced=reduced)
+        if lanes:
+            return vertices.broadcast_inner(name, dtype, count, lanes, in_place=in_place, reduced=reduced)
         if grouped:
             return vertices.broadcast_outer(name, dtype, count, row, in_place=in_place, reduced=reduced, piece=piece)
         return vertices.broadcast_inner(name, dtype, count, channels, in_place=in_place, reduced=reduced)
 
     def sums(outputs: int, run: int, piece: int = 0) -> Reduction:
-        if strided:
+        if lanes:
             return channel_sums(("ADD", "ADD"), dtype, count, outputs)
         if grouped:
             return joint_reduction(("ADD", "ADD"), dtype, count, outputs, run, piece=piece)

@@ -265,8 +265,8 @@ def results(name: str) -> str:
 
 TABLES |= {
     name: partial(results, name)
-    for name in ("validation classes", "validation rows", "validation misses", "free choices", "growth", "lines",
-                 "sensitivity", "leave one out", "leave one out by class", "remote variables", "memory rows")
+    for name in ("validation classes", "roofline", "validation rows", "validation misses", "free choices", "growth",
+                 "lines", "sensitivity", "leave one out", "leave one out by class", "remote variables", "memory rows")
 }  # fmt: skip
 TABLES |= {
     f"options of {name}": partial(options, name)

@@ -140,11 +140,15 @@ def prepared(case: Case, *, peaks: bool = False) -> Callable[[Machine, bool], Fi
     """
     if case.model in BENCHMARKS:
         return lambda machine, lowered_alike: _benchmark_figures(case, machine, peaks)
-    program = program_of(case)
+    return on_machines(program_of(case), case.calls, peaks=peaks)
+
+
+def on_machines(program: Program, calls: int, *, peaks: bool = False) -> Callable[[Machine, bool], Figures]:
+    """As :func:`prepared`, for a program that is built; ``calls`` as in :class:`~.cases.Case`."""
 
     def on(machine: Machine, lowered_alike: bool) -> Figures:
         executable = program.executable.on(machine, lowered_alike=lowered_alike)
-        figures = _program_figures(replace(program, executable=executable), case.calls)
+        figures = _program_figures(replace(program, executable=executable), calls)
         return _with_peaks(figures, executable, program.runs / program.steps) if peaks else figures
 
     return on

@@ -119,6 +119,9 @@ def test_a_pair_that_cannot_be_told_apart_is_named(tmp_path: Path) -> None:
     assert pair.correlation < -0.9
     product = np.prod([1 + known.moved for known in outcome.figures[:2]])
     assert product == pytest.approx(0.8, rel=0.01)
+    target = tmp_path / "mine.toml"
+    write_machine(outcome, target)
+    assert load_machine(target).ipu_machine.link_efficiency == pytest.approx(outcome.figures[1].after)
     text = calibration_text(outcome)
     assert f"{keys[0]} and {keys[1]}: correlation -" in text
     assert "is as it was; --out FILE.toml writes the fitted figures" in text
@@ -130,6 +133,9 @@ def test_a_figure_that_nothing_depends_on_stays_and_is_named(tmp_path: Path) -> 
     setup, bandwidth = outcome.figures
     assert (setup.moved, setup.deviation, setup.told) == (0, pytest.approx(PRIORS["assumed"]), False)
     assert bandwidth.moved == pytest.approx(-0.1, abs=0.003)
+    write_machine(outcome, tmp_path / "mine.toml")
+    assert "chip.copy_setup" not in (tmp_path / "mine.toml").read_text(encoding="utf-8")
+    assert load_machine(tmp_path / "mine.toml").figures["chip.copy_setup"].kind == "assumed"
     assert "chip.copy_setup: known to 40.0%, hardly better than before" in calibration_text(outcome)
 
 

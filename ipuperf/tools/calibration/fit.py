@@ -344,7 +344,7 @@ def _fitted(predictions: _Predictions, file: str, noise: float) -> Calibration:
     covariance = _covariance(predictions.derivatives(best) / (noise * spread), priors)
     deviations = np.sqrt(np.diag(covariance))
     fitted = [
-        Fitted(key, known.kind, known.unit, known.source, known.value, after, float(prior), float(deviation))
+        Fitted(key, known.kind, known.unit, known.source, known.value, _short(after), float(prior), float(deviation))
         for key, known, after, prior, deviation in zip(
             predictions.keys, predictions.figures, predictions.values(best), priors, deviations
         )
@@ -361,6 +361,11 @@ def _fitted(predictions: _Predictions, file: str, noise: float) -> Calibration:
     before, after = (scales * np.exp(predictions.at(logs)) for logs in (predictions.start, best))
     rows = [Fit(*row) for row in zip(predictions.measurements, before.tolist(), after.tolist())]
     return Calibration(predictions.name, file, tuple(fitted), tuple(pairs), tuple(rows), noise, spread)
+
+
+def _short(value: float) -> float:
+    """A value with six digits, more than any fit knows; whole numbers as they are."""
+    return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _covariance(derivatives: NDArray[np.float64], priors: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,6 +11,8 @@ from ipuperf.trace import replacing
 from .errors import CalibrationError
 from .fit import Calibration
 
+_STILL = 0.001
+
 
 def check_target(path: Path, machine: str) -> None:
     """Raise :class:`CalibrationError` unless ``path`` may become a machine file other than that of ``machine``."""
@@ -21,7 +23,11 @@ def check_target(path: Path, machine: str) -> None:
 
 
 def write_machine(calibration: Calibration, path: Path) -> None:
-    """Write the fitted figures, whole or not at all."""
+    """Write the file, whole or not at all.
+
+    It has the figures that the measurements tell, as calibrated ones. Others have moved with these: they keep their
+    kind, and are left out where they moved by less than :data:`_STILL`.
+    """
     check_target(path, calibration.machine)
     lines = [
         f"# Figures fitted by ipuperf calibrate to {Path(calibration.file).name}.",
@@ -29,13 +35,16 @@ def write_machine(calibration: Calibration, path: Path) -> None:
         f"name = {_text(path.stem)}",
     ]
     for known in calibration.figures:
-        # A number as Python prints it is one of TOML's.
+        if not known.told and abs(known.moved) < _STILL:
+            continue
         before = f"{known.before:g} {known.unit} before ({known.kind}: {known.source})"
         source = (
             f"fitted by ipuperf calibrate to {len(calibration.rows)} measurements of {Path(calibration.file).name}, "
             f"known to {known.deviation:.1%}; {before}"
         )
-        texts = f'unit = {_text(known.unit)}, source = {_text(source)}, kind = "calibrated"'
+        kind = "calibrated" if known.told else known.kind
+        texts = f"unit = {_text(known.unit)}, source = {_text(source)}, kind = {_text(kind)}"
+        # A number as Python prints it is one of TOML's.
         lines.append(f"{known.figure} = {{ value = {known.after!r}, {texts} }}")
     with replacing(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

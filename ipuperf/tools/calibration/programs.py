@@ -52,7 +52,7 @@ class NamedPrograms:
     """
 
     def __init__(self, file: Path, sources: Sequence[Path]) -> None:
-        self.folder = file.resolve().parent
+        self.file, self.folder = file.resolve(), file.resolve().parent
         for source in sources:
             if source.suffix not in (".toml", *SCRIPTS):
                 raise CalibrationError(f"{source}: allowed: a script ({', '.join(SCRIPTS)}) or a file of cases (.toml)")
@@ -81,14 +81,30 @@ class NamedPrograms:
         self._used |= {words[0], Path(words[0]).name}
         try:
             if Path(words[0]).suffix in SCRIPTS:
-                return _told(where, _Lowered(self._script(where, words, machine)))
+                return self._told(where, _Lowered(self._script(where, words, machine)))
             case = replace(self._case(where, words, machine), machine=machine)
             if case.model in BENCHMARKS:
                 on = prepared(case)
-                return _told(where, lambda changed: on(changed, False).values)
-            return _told(where, _Lowered(program_of(case), case.calls))
+                return self._told(where, lambda changed: on(changed, False).values)
+            return self._told(where, _Lowered(program_of(case), case.calls))
         except _WRONG as error:
-            raise CalibrationError(f"{where}: {error}") from error
+            raise self._wrong(where, error) from error
+
+    def _wrong(self, where: str, error: Exception) -> CalibrationError:
+        """An error that names the row, once."""
+        text = str(error).removeprefix(f"{where}: ").removeprefix(f"{self.file}: case {where!r}: ")
+        return CalibrationError(f"{where}: {text}")
+
+    def _told(self, where: str, on: OnMachine) -> OnMachine:
+        """``on`` with errors that name the row."""
+
+        def told(machine: Machine) -> Values:
+            try:
+                return on(machine)
+            except _WRONG as error:
+                raise self._wrong(where, error) from error
+
+        return told
 
     def _script(self, where: str, words: Sequence[str], machine: str) -> Program:
         path = self.scripts.get(Path(words[0]).name, self.folder / words[0])
@@ -116,7 +132,7 @@ class NamedPrograms:
             )
         values = _values(where, keys, machine)
         case = unmeasured_case({"mode": "kernel" if name in BENCHMARKS else "training", **values, "model": name},
-                               where, self.folder / "measurements")  # fmt: skip
+                               where, self.file)  # fmt: skip
         wrong = problem(case)
         if wrong is not None:
             raise CalibrationError(f"{where}: {wrong}")
@@ -140,18 +156,6 @@ class _Lowered:
             self.known[key] = on_machines(lowered, self.calls)
         values: Values = self.known[key](machine, True).values
         return {name: value for name, value in values.items() if not math.isnan(value)}
-
-
-def _told(where: str, on: OnMachine) -> OnMachine:
-    """``on`` with errors that name the row."""
-
-    def told(machine: Machine) -> Values:
-        try:
-            return on(machine)
-        except _WRONG as error:
-            raise CalibrationError(f"{where}: {error}") from error
-
-    return told
 
 
 def predicted(measurement: Measurement, values: Values) -> float:

@@ -107,6 +107,7 @@ def _own_machine(folder: Path, kind: str = "assumed") -> Path:
     return path
 
 
+@pytest.mark.heavy
 def test_a_pair_that_cannot_be_told_apart_is_named(tmp_path: Path) -> None:
     """Bandwidth and efficiency of the links count as their product alone."""
     machine = _own_machine(tmp_path)
@@ -139,6 +140,7 @@ def test_a_figure_that_nothing_depends_on_stays_and_is_named(tmp_path: Path) -> 
     assert "chip.copy_setup: known to 40.0%, hardly better than before" in calibration_text(outcome)
 
 
+@pytest.mark.heavy
 def test_the_prior_of_a_kind_holds_a_figure(tmp_path: Path) -> None:
     """One measurement 20 % off: a measured figure hardly moves, an assumed one goes all the way."""
     moved = {}
@@ -166,6 +168,7 @@ def test_deviations_allow_for_errors_beyond_the_noise(tmp_path: Path) -> None:
     assert "times the noise of 2.0%" in calibration_text(outcome)
 
 
+@pytest.mark.heavy
 def test_by_default_all_figures_that_matter_are_fitted(tmp_path: Path) -> None:
     file = measured(tmp_path, [PROGRAMS[2], PROGRAMS[4]], "pod4", {}, 0.0)
     outcome = calibrate(file, machine="pod4")
@@ -176,6 +179,7 @@ def test_by_default_all_figures_that_matter_are_fitted(tmp_path: Path) -> None:
     assert [known.moved for known in outcome.figures] == [0.0] * len(keys)
 
 
+@pytest.mark.heavy
 def test_the_command_writes_what_it_prints(tmp_path: Path) -> None:
     file = measured(tmp_path, [*PROGRAMS[:1], *PROGRAMS[8:9]], "pod4", CHANGED, 0.0)
     target = tmp_path / "mine.toml"

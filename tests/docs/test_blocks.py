@@ -15,6 +15,7 @@ NEEDS = {
     "docs/how-to/tensorflow.md": ["tensorflow", "tf_keras"],
     "docs/how-to/keras.md": ["tensorflow", "tf_keras"],
     "docs/how-to/ask-a-trace.md": ["duckdb"],
+    "docs/how-to/calibrate.md": ["scipy"],
     "docs/tutorials/slow-step.md": ["torch"],
     "docs/tutorials/pipeline-split.md": ["torch"],
 }
@@ -28,6 +29,7 @@ BEFORE = {
     "docs/how-to/choose-a-machine.md": "",
     "docs/how-to/compare-runs.md": "",
     "docs/how-to/sweep.md": "",
+    "docs/how-to/calibrate.md": "",
     "docs/how-to/read-a-report.md": REPORT,
     "docs/how-to/find-what-to-change.md": REPORT,
     "docs/how-to/export.md": REPORT,

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -251,8 +253,12 @@ class _Predictions:
         progress: Callable[[], None],
     ) -> None:
         self.name, self.machine, self.keys = name, machine, tuple(keys)
+        # All that :meth:`at` has simulated, by the values of all figures that ever moved.
+        self._every = self.keys
         self.measurements, self.programs, self.progress = measurements, programs, progress
         self.figures = [machine.figures[key] for key in keys]
+        # A derivative asks for each of its two machines twice.
+        self._loaded = lru_cache(maxsize=4)(lambda factors: load_scaled(name, dict(factors)))
         self._known: dict[tuple[float, ...], NDArray[np.float64]] = {}
 
     @property
@@ -280,7 +286,7 @@ class _Predictions:
     def at(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the logarithms of the predictions, in base units."""
         machine = self._scaled(logs)
-        known = tuple(machine.figures[key].value for key in self.keys)
+        known = tuple(machine.figures[key].value for key in self._every)
         if known not in self._known:
             values = {program: on(machine) for program, on in self.programs.items()}
             rows = [math.log(predicted(row, values[row.program])) for row in self.measurements]
@@ -318,10 +324,12 @@ class _Predictions:
             raise CalibrationError(
                 f"{self.name}: no figure that is assumed or calibrated changes one of these programs"
             )
-        return _Predictions(self.name, self.machine, keys, self.measurements, self.programs, self.progress)
+        narrower = copy(self)
+        narrower.keys, narrower.figures = tuple(keys), [self.machine.figures[key] for key in keys]
+        return narrower
 
     def _scaled(self, logs: NDArray[np.float64]) -> Machine:
-        return load_scaled(self.name, {key: math.exp(log) for key, log in zip(self.keys, logs)})
+        return self._loaded(tuple((key, math.exp(log)) for key, log in zip(self.keys, logs)))
 
 
 def _fitted(predictions: _Predictions, file: str, noise: float) -> Calibration:

@@ -4,7 +4,7 @@
 lists. Each of ``trials`` is a change that was simulated, in the order of advice: those that leave the training as it
 is first, the largest gain first. It has
 
-- ``what``: the change in words; ``pair``: whether it is two changes together.
+- ``what``: the change in words; ``together``: whether it is several changes, one after the other.
 - ``cycles``, ``seconds``: of the samples of the run; ``gain``: the share of the run that is saved, negative for a loss.
 - ``fullest``: bytes of the fullest tile; ``trades_memory``: whether the program had saved memory by not doing so.
 - ``training``: what changes of the training itself, "" for nothing; ``effect``: the part of the time that shrinks most.
@@ -28,7 +28,7 @@ ADVICE = "levers.json"
 LEAST_GAIN = 0.005
 """The share of the run that a change must gain to be listed."""
 
-_KEYS = set("what pair cycles seconds gain fullest trades_memory training effect diff".split())
+_KEYS = set("what together cycles seconds gain fullest trades_memory training effect diff".split())
 
 
 def read_advice(folder: Path, trace: Trace) -> dict[str, Any] | None:

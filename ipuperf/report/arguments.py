@@ -1,5 +1,9 @@
 """Kinds of arguments of report functions, by their annotations; windows and rows are checked by their users."""
 
-from ipuperf.kinds import ANYTHING, Kinds
+from ipuperf.kinds import ANYTHING, ArgumentKind, Kinds
+from ipuperf.trace import Trace
 
-checked = Kinds(dict.fromkeys(("Window", "ndarray"), ANYTHING)).checked()
+# Named here, because most modules import it for type checkers alone. Their sources would be parsed to find it.
+_TRACE = ArgumentKind(lambda value: isinstance(value, Trace), "a Trace", frozenset([Trace]))
+
+checked = Kinds({**dict.fromkeys(("Window", "ndarray"), ANYTHING), "Trace": _TRACE}).checked()

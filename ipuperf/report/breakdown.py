@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.report.arguments import checked
+from ipuperf.report.once import once
 from ipuperf.trace import KINDS, WAITING_KINDS, Window, pairs, slices, spent, working_cycles
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def critical_ipu(trace: Trace, rows: np.ndarray, times: np.ndarray | None = None
     return int(keys[0, best]), int(keys[1, best])
 
 
+@once
 def pace(trace: Trace, run: int | None = None) -> tuple[int, int]:
     """The (replica, ipu) that sets the pace of a run (by default the last)."""
     short = trace.short

@@ -104,7 +104,7 @@ def path_parts(comparison: Comparison) -> list[ComparedFigure]:
     """The critical path by op and kind of step, on all IPUs."""
     amounts: list[dict[tuple[str, str], float]] = []
     for run in comparison.runs:
-        table = path_cycles(run.trace, critical_path(run.trace, known_waits=run.time.waits))
+        table = path_cycles(run.trace, critical_path(run.trace))
         cycles: dict[tuple[str, str], float] = defaultdict(float)
         for op, kind, count in zip(table["op"], table["kind"], table["cycles"], strict=True):
             name = f"{run.same_op.get(op, op) or NO_OP_NAME}, {KIND_LABELS[kind]}"

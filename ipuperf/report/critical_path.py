@@ -15,12 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, pace
+from ipuperf.report.once import once
 from ipuperf.report.repeated import KeyChanges, RepeatedStretch, add_times, backwards, flat, runs
 from ipuperf.report.waiting import Followed, Waits, waits
 from ipuperf.trace import MOST_SLICES, TraceError
@@ -100,14 +102,15 @@ class CriticalPath:
 
 
 @checked
-def critical_path(trace: Trace, run: int | None = None, known_waits: Waits | None = None) -> CriticalPath:
-    """The critical path of a run (by default the last). ``known_waits`` are the waits of that run, if already computed.
+@once
+def critical_path(trace: Trace, run: int | None = None) -> CriticalPath:
+    """The critical path of a run (by default the last).
 
     Raises:
         ValueError: the trace has no such run, or nothing at all.
         TraceError: the run has more slices than can be expanded at once.
     """
-    walk = _Walk(waits(trace, run) if known_waits is None else known_waits, pace(trace, run))
+    walk = _Walk(waits(trace, run), pace(trace, run))
     walk.go()
     followed = walk.followed
     begin = int(followed.cuts.true(np.array([followed.window[0]]))[0])
@@ -230,9 +233,10 @@ class _Walk:
         chosen: list[int] = []
         for place in range(within)[::-1]:
             cut: Cut = self._cuts[place]
-            inside = any(self._cuts[n].begin <= cut.begin < self._cuts[n].end for n in chosen)
-            if start <= cut.begin and cut.end <= end and not inside:
-                chosen.append(place)
+            # Most pieces contain no cut.
+            if start <= cut.begin and cut.end <= end:
+                inside = any(self._cuts[n].begin <= cut.begin < self._cuts[n].end for n in chosen)
+                chosen += [] if inside else [place]
         return sorted(chosen, key=lambda place: self._cuts[place].begin)
 
     def _leave(self) -> None:
@@ -268,6 +272,10 @@ _PLACE = {
 }
 
 
+_SYNC = ((len(PATH_PLACES) - 1,), (0,), 0, 1)
+"""The only place of a sync, as :func:`_stretches` tells it."""
+
+
 class PathStretches(NamedTuple):
     """The pieces of a path by place: the first rows in order of time, and the number of all rows."""
 
@@ -287,22 +295,23 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
     places = np.array([PATH_PLACES.index(_PLACE.get(kind, "tiles")) for kind in kinds] + [len(PATH_PLACES) - 1])
     lines = {piece.line for piece in path.pieces}
     changes = {line: _places(path.followed.lines[line], places) for line in lines}
-    stretches = [_stretches(piece, *changes[piece.line]) for piece in path.pieces]
-    rows: list[list[int]] = []
+    keys, rows = [], []
+    for piece in path.pieces:
+        place, _, low, high = _stretches(piece, changes[piece.line])
+        keys.append(KeyChanges((piece.ipu[1], place[low]), (piece.ipu[1], place[high - 1]), high - low))
+    last, begin = None, path.begin
     for number in flat(path.parts):
-        ipu, (place, begins) = path.pieces[number].ipu[1], stretches[number]
-        ends = [*begins[1:], path.pieces[number].end]
-        for at, dur in zip(place, (end - begin for begin, end in zip(begins, ends, strict=True)), strict=True):
-            if rows and rows[-1][:2] == [ipu, at]:
-                rows[-1][3] += dur
-            else:
-                rows.append([ipu, at, sum(rows[-1][2:]) if rows else path.begin, dur])
+        piece = path.pieces[number]
+        place, begins, low, high = _stretches(piece, changes[piece.line])
+        edges = [piece.start, *begins[low + 1 : high], piece.end]
+        for at, dur in zip(place[low:high], map(sub, edges[1:], edges), strict=False):
+            if (piece.ipu[1], at) != last:
+                last = (piece.ipu[1], at)
+                rows.append([*last, begin, 0])
+            rows[-1][3] += dur
+            begin += dur
         if len(rows) > most:
             break
-    keys = [
-        KeyChanges((piece.ipu[1], place[0]), (piece.ipu[1], place[-1]), len(place))
-        for piece, (place, _) in zip(path.pieces, stretches, strict=True)
-    ]
     table = pd.DataFrame(np.array(rows[:most], dtype=np.int64).reshape(-1, 4), columns=["ipu", "place", "start", "dur"])
     table["place"] = np.array(PATH_PLACES, dtype=object)[table["place"].to_numpy()]
     return PathStretches(table, runs(path.parts, keys).number if path.parts else 0)
@@ -315,12 +324,12 @@ def _places(line: IpuLine, places: np.ndarray) -> tuple[list[int], list[int]]:
     return place[changes].tolist(), line.edges[changes].tolist()
 
 
-def _stretches(piece: PathPiece, place: list[int], begins: list[int]) -> tuple[list[int], list[int]]:
-    """The places of a piece in order of time, and where each begins."""
+def _stretches(piece: PathPiece, of_line: tuple[list[int], list[int]]) -> tuple[Sequence[int], Sequence[int], int, int]:
+    """The places of a piece in order of time, where each begins, and the first and the end of those in it."""
     if piece.sync:
-        return [len(PATH_PLACES) - 1], [piece.start]
-    low, high = bisect_right(begins, piece.start) - 1, bisect_left(begins, piece.end)
-    return place[low:high], [piece.start, *begins[low + 1 : high]]
+        return _SYNC
+    place, begins = of_line
+    return place, begins, bisect_right(begins, piece.start) - 1, bisect_left(begins, piece.end)
 
 
 @checked
@@ -335,25 +344,21 @@ def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
     names = np.where(kinds == "host_run", path.followed.trace.step_programs, path.followed.trace.step_ops)
     # The last two entries are for syncs, and for times without a step, which index -1 picks.
     kinds, names = np.append(kinds, ["sync_external", "idle"]), np.append(names, ["", ""])
-    cycles = {ipu: np.zeros(len(kinds), dtype=np.int64) for ipu in path.ipus}
     times = [0] * len(path.pieces)
     add_times(path.parts, times)
     of_line: dict[tuple[int, int, bool], list[tuple[int, int, int]]] = {}
     for piece, repeated in zip(path.pieces, times, strict=True):
         of_line.setdefault((piece.line, piece.ipu[1], piece.sync), []).append((piece.start, piece.end, repeated))
+    costs: dict[tuple[int, str, str], int] = {}
     for (place, ipu, sync), pieces in of_line.items():
         step, inside = _cycles_inside(path.followed.lines[place], *np.array(pieces, dtype=np.int64).T)
-        np.add.at(cycles[ipu], np.full(len(step), -2) if sync else step, inside)
-    columns: dict[str, list[np.ndarray]] = {"ipu": [], "kind": [], "op": [], "cycles": []}
-    for ipu, of_ipu in cycles.items():
-        step = np.flatnonzero(of_ipu)
-        for column, values in zip(
-            columns.values(), (np.full(len(step), ipu), kinds[step], names[step], of_ipu[step]), strict=True
-        ):
-            column.append(values)
-    table = pd.DataFrame({name: np.concatenate(values) for name, values in columns.items()})
-    table = table.groupby(["ipu", "kind", "op"], as_index=False)["cycles"].sum()
-    return table.sort_values(["cycles", "ipu", "kind", "op"], ascending=[False, True, True, True], ignore_index=True)
+        cycles = np.zeros(len(kinds), dtype=np.int64)
+        np.add.at(cycles, np.full(len(step), -2) if sync else step, inside)
+        steps = np.flatnonzero(cycles)
+        for kind, name, count in zip(kinds[steps], names[steps], cycles[steps].tolist(), strict=True):
+            costs[ipu, kind, name] = costs.get((ipu, kind, name), 0) + count
+    rows = sorted(((*key, count) for key, count in costs.items()), key=lambda row: (-row[3], row))
+    return pd.DataFrame(rows, columns=["ipu", "kind", "op", "cycles"])
 
 
 def _cycles_inside(

@@ -26,6 +26,10 @@ def _changes(time: np.ndarray, value: np.ndarray) -> Series:
     return time[moved], value[moved]
 
 
+_BATCH = 100_000
+"""The slices that are made at once."""
+
+
 @checked
 def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, int], Series]:
     """Live bytes, always live or not, of each stored (replica, ipu) over time.
@@ -35,21 +39,11 @@ def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, i
     keep the previous value. IPUs without any match are left out.
     """
     liveness, instances = trace.columns("liveness"), trace.columns("instances")
-    total = liveness["always_live"] + liveness["not_always_live"]
-    bytes_of_program: dict[tuple[int, str], int] = {}
-    for ipu, program, count in zip(liveness["ipu"].tolist(), liveness["program"], total.tolist(), strict=True):
-        bytes_of_program[ipu, program] = max(bytes_of_program.get((ipu, program), 0), count)
-    if not bytes_of_program:
+    if not len(liveness["ipu"]):
         return {}
-    # A program has many steps, so names are looked up once.
-    names: dict[str, int] = {}
-    program = np.array([names.setdefault(name, len(names)) for name in trace.step_programs.tolist()], dtype=np.int64)
-    by_ipu = {
-        ipu: np.array([bytes_of_program.get((ipu, name), -1) for name in names], dtype=np.int64)[program]
-        for ipu in np.unique(liveness["ipu"]).tolist()
-    }
+    by_ipu = _bytes_of_steps(trace)
     pieces: dict[tuple[int, int], list[Series]] = {}
-    for piece in slice_batches(trace, window):
+    for piece in slice_batches(trace, window, batch=_BATCH):
         replica, ipu = (instances[name][piece.instance].astype(np.int64) for name in ("replica", "ipu"))
         key = replica << 32 | ipu
         order = np.argsort(key, kind="stable")
@@ -69,6 +63,24 @@ def live_memory(trace: Trace, window: Window | None = None) -> dict[tuple[int, i
         if len(series[0]):
             result[replica_id, ipu_id] = series
     return result
+
+
+def _bytes_of_steps(trace: Trace) -> dict[int, np.ndarray]:
+    """For each IPU, the live bytes at each row of table ``steps`` (-1: the IPU has no program of that name)."""
+    liveness = trace.columns("liveness")
+    total = liveness["always_live"] + liveness["not_always_live"]
+    # A program has many steps, so that names become numbers first.
+    names: dict[str, int] = {}
+    program = np.array([names.setdefault(name, len(names)) for name in trace.step_programs.tolist()], dtype=np.int64)
+    # The last number is that of programs without steps.
+    number = np.array([names.get(name, len(names)) for name in liveness["program"].tolist()], dtype=np.int64)
+    by_ipu = {}
+    for ipu in np.unique(liveness["ipu"]).tolist():
+        rows = liveness["ipu"] == ipu
+        most = np.full(len(names) + 1, -1, dtype=np.int64)
+        np.maximum.at(most, number[rows], total[rows])
+        by_ipu[ipu] = most[program]
+    return by_ipu
 
 
 @checked

@@ -80,17 +80,19 @@ def repeated_arrows(trace: Trace) -> dict[str, np.ndarray]:
         }
     arrays = table.arrays
     copying = np.array([kind == "p2p" for kind in table.words["kinds"]], dtype=bool)[arrays["kind"]]
-    template, send = ranges(arrays["first"], np.where(copying, arrays["sends"], 0))
+    # Templates share sends, so that the targets of each send are looked up once.
+    _, send = ranges(arrays["first"][copying], arrays["sends"][copying])
+    send = np.unique(send)
     copy, link = ranges(arrays["link_first"][send], arrays["links"][send])
     copies, target = _targets(trace, len(send), copy, arrays["link_id"][link])
-    # The copies of each template are a stretch, and each row has those of its template.
     order = np.argsort(copies)
-    copies, target = copies[order], target[order]
-    edges = np.searchsorted(template[copies], np.arange(len(copying) + 1))
+    copies, target = send[copies[order]], target[order]
+    # The copies of each template are a stretch, and each row has those of its template.
+    first, end = np.searchsorted(copies, [arrays["first"], arrays["first"] + arrays["sends"]])
     of_rows = arrays["template"]
-    row, place = ranges(edges[of_rows], np.diff(edges)[of_rows])
+    row, place = ranges(first[of_rows], np.where(copying, end - first, 0)[of_rows])
     of_row = {name: arrays[name][row] for name in ("start", "dur", "repeat")}
-    return {**of_row, "source": arrays["ipu"][send[copies[place]]], "target": target[place]}
+    return {**of_row, "source": arrays["ipu"][copies[place]], "target": target[place]}
 
 
 def _targets(trace: Trace, number: int, copy: np.ndarray, link_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

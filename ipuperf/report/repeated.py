@@ -50,18 +50,19 @@ def add_times(parts: Iterable[int | RepeatedStretch], times: list[int], repeated
 
 def runs(parts: Iterable[int | RepeatedStretch], of: Sequence[KeyChanges]) -> KeyChanges:
     """The stretches of equal keys of a sequence; ``of`` has those of each number."""
-    whole = None
+    begin: Hashable = None
+    before: Hashable = None
+    total = 0
     for part in parts:
         if isinstance(part, RepeatedStretch):
             first, last, number = runs(part.parts, of)
-            each = KeyChanges(first, last, part.times * number - (part.times - 1) * (first == last))
+            number = part.times * number - (part.times - 1) * (first == last)
         else:
-            each = of[part]
+            first, last, number = of[part]
+        if not total:
+            begin = first
         # Where a stretch goes on, it is not counted again.
-        whole = (
-            each
-            if whole is None
-            else KeyChanges(whole.first, each.last, whole.number + each.number - (whole.last == each.first))
-        )
-    assert whole is not None, "an empty sequence"
-    return whole
+        total += number - (total > 0 and before == first)
+        before = last
+    assert total, "an empty sequence"
+    return KeyChanges(begin, before, total)

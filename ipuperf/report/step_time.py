@@ -9,6 +9,7 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles, pace, run_instances
+from ipuperf.report.once import once
 from ipuperf.report.waiting import OWNERS, Waits, waits
 from ipuperf.trace import MOST_SLICES, slice_count, slices
 
@@ -102,6 +103,7 @@ def followable(trace: Trace) -> bool:
 
 
 @checked
+@once
 def step_time(trace: Trace, run: int | None = None) -> StepTime:
     """The time of a run (by default the last) by :data:`TIME_PARTS`.
 

@@ -30,6 +30,7 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, run_instances
+from ipuperf.report.once import once
 from ipuperf.report.pipeline import stage_work
 from ipuperf.trace import HOST_WAITING_KINDS, KINDS, MOST_SLICES, WAITING_KINDS, LoopCuts, TraceError, Window, slices
 
@@ -125,14 +126,10 @@ class IpuLine:
         change = np.diff(waits.astype(np.int8))
         return self.edges[np.flatnonzero(change == 1)], self.edges[np.flatnonzero(change == -1)]
 
-    @cached_property
-    def _cycles(self) -> Rates:
-        """The cycles of each of :data:`ACTIVITIES` over time."""
-        return Rates(self.edges, np.eye(len(ACTIVITIES), dtype=np.int64)[self.activity], self.cuts)
-
     def doing(self, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Cycles of each of :data:`ACTIVITIES` between two times."""
-        return self._cycles.between(begin, end)
+        # The rates take more memory than the line, so that they are not kept.
+        return Rates(self.edges, np.eye(len(ACTIVITIES), dtype=np.int64)[self.activity], self.cuts).between(begin, end)
 
     def last_work(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each time the end of the latest work before it, and the step of that work (-1: none)."""
@@ -279,6 +276,7 @@ class Waits:
 
 
 @checked
+@once
 def waits(trace: Trace, run: int | None = None) -> Waits:
     """The waits of a run (by default the last) on all stored IPUs, and their owners; see the module.
 

@@ -29,7 +29,7 @@ def why_text(trace: Trace) -> str:
         ValueError: nothing was executed.
     """
     time = step_time(trace)
-    path = critical_path(trace, known_waits=time.waits)
+    path = critical_path(trace)
 
     def share(cycles: int) -> str:
         return f"{duration(trace.seconds(cycles)):>10}  {100 * cycles / max(time.total, 1):5.1f} %"

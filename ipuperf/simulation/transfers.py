@@ -15,9 +15,6 @@ from .folding import Unfolding
 from .recorder import Recorder, TransferTemplate
 from .rows import whole_numbers
 
-_MOST = 2**62
-"""Codes that combine several numbers stay below this, so that int64 holds them."""
-
 
 def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
     """Table ``transfers``. Transfers that differ only in their times share a template."""
@@ -47,66 +44,42 @@ def transfer_rows(recorder: Recorder, unfolding: Unfolding) -> FoldedTransfers:
 
 
 def _sends(templates: Sequence[TransferTemplate]) -> dict[str, np.ndarray]:
-    """The sends of each template: their owners, IPUs and links.
+    """The sends of each template, and the places of owners in sorted order.
 
-    Templates with the same flights and the same owner share their sends. Sends over the same links share a list.
+    The order of sends is that of the template's owner with the send's behind it. A send's owner begins with its party
+    (two numbers). The numbers behind are the same for all sends of a template, so that they are kept with the template.
+    Templates then share sends of the same parties over the same links, and sends over the same links share a list.
     """
     # By identity, because the network gives equal flights as the same object (while its cache has them).
     bundles = {id(row.flights): row.flights for row in templates}
-    flights = {id(flight): flight for bundle in bundles.values() for flight in bundle}
-    place = dict(zip(flights, range(len(flights)), strict=True))
-    numbers = {key: whole_numbers(place[id(flight)] for flight in bundle) for key, bundle in bundles.items()}
-    owners: dict[tuple[int, ...], int] = {}
-    groups: dict[tuple[int, int], int] = {}
-    group = whole_numbers(
-        groups.setdefault((owners.setdefault(row.owner, len(owners)), id(row.flights)), len(groups))
-        for row in templates
-    )
-    counts = whole_numbers(len(bundles[bundle]) for _, bundle in groups)
-    flight = np.concatenate([np.empty(0, dtype=np.int64), *(numbers[bundle] for _, bundle in groups)])
-    owner = np.repeat(whole_numbers(owner for owner, _ in groups), counts)
+    flights = [flight for flights in bundles.values() for flight in flights]
+    counts = whole_numbers(map(len, bundles.values()))
     ways: dict[tuple[int, ...], int] = {}
-    way = whole_numbers(ways.setdefault(flight.links, len(ways)) for flight in flights.values())[flight]
+    way = whole_numbers(ways.setdefault(flight.links, len(ways)) for flight in flights)
+    party = _ranks([flight.owner[:2] for flight in flights])
+    columns = np.stack([party, whole_numbers(flight.ipu for flight in flights), way], axis=1)
+    shared: dict[bytes, int] = {}
+    parts = (columns[end - count : end].tobytes() for count, end in zip(counts, np.cumsum(counts), strict=True))
+    of_bundle = [shared.setdefault(part, len(shared)) for part in parts]
+    place = dict(zip(bundles, of_bundle, strict=True))
+    part = whole_numbers(place[id(row.flights)] for row in templates)
+    rank, ipu, way = np.frombuffer(b"".join(shared), dtype=np.int64).reshape(-1, 3).T
+    sends = whole_numbers(len(rows) // columns[:1].nbytes for rows in shared)
     links = whole_numbers(map(len, ways))
     return {
-        "first": (np.cumsum(counts) - counts)[group],
-        "sends": counts[group],
-        "rank": _ranks(list(owners), [flight.owner for flight in flights.values()], owner, flight),
-        "ipu": whole_numbers(flight.ipu for flight in flights.values())[flight],
+        "owner": _ranks([row.owner for row in templates]),
+        "number": _ranks([row.flights[0].owner[2:] for row in templates]),
+        "first": (np.cumsum(sends) - sends)[part],
+        "sends": sends[part],
+        "rank": rank,
+        "ipu": ipu,
         "link_first": (np.cumsum(links) - links)[way],
         "links": links[way],
         "link_id": whole_numbers(link for route in ways for link in route),
     }
 
 
-def _ranks(
-    heads: Sequence[tuple[int, ...]], tails: Sequence[tuple[int, ...]], head: np.ndarray, tail: np.ndarray
-) -> np.ndarray:
-    """The ranks of the tuples ``heads[head] + tails[tail]`` in sorted order, from 0 on; equal tuples have equal ranks.
-
-    The numbers in the tuples must not be negative.
-    """
-    # Column by column, the columns so far become a single number, so that NumPy can sort the tuples.
-    begins, ends = _padded(heads), _padded(tails)
-    lengths = whole_numbers(map(len, heads))[head]
-    code, size = np.zeros(len(head), dtype=np.int64), 1
-    for column in range(begins.shape[1] + ends.shape[1]):
-        behind = np.clip(column - lengths, 0, ends.shape[1] - 1)
-        inside = begins[head, min(column, begins.shape[1] - 1)]
-        # One more than the number, so that the -1 after a tuple becomes the smallest code.
-        value = np.where(column < lengths, inside, ends[tail, behind]) + 1
-        base = int(value.max(initial=0)) + 1
-        # When the next column could overflow, the codes are replaced by their ranks, which are small.
-        if size * base > _MOST:
-            distinct, code = np.unique(code, return_inverse=True)
-            size = len(distinct)
-        code, size = code * base + value, size * base
-    return np.asarray(np.unique(code, return_inverse=True)[1], dtype=np.int64)
-
-
-def _padded(tuples: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """The tuples as rows. At least one -1 follows each tuple; it sorts before any number."""
-    rows = np.full((len(tuples), 1 + max(map(len, tuples), default=0)), -1, dtype=np.int64)
-    for row, numbers in zip(rows, tuples, strict=True):
-        row[: len(numbers)] = numbers
-    return rows
+def _ranks(owners: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """The place of each owner among all in sorted order, from 0 on; equal owners have equal places."""
+    places = {owner: place for place, owner in enumerate(sorted(set(owners)))}
+    return whole_numbers(places[owner] for owner in owners)

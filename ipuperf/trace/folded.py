@@ -46,7 +46,8 @@ def _whole(values: np.ndarray) -> np.ndarray:
     """Whole numbers as ``int64``; files hold them in fewer bytes."""
     # From 2^63 on, uint64 would turn negative. Such arrays keep their type, which the table then refuses.
     fits = values.dtype.kind in "iu" and not (values.dtype == np.uint64 and values.size and values.max() >= 2**63)
-    return values.astype(np.int64) if fits else values
+    # Tables that follow from others share their arrays, which are never written to.
+    return values.astype(np.int64, copy=False) if fits else values
 
 
 class SteadyLoop(NamedTuple):
@@ -287,14 +288,15 @@ class FoldedTransfers(Repeating):
     """Table ``transfers``.
 
     A row says that the sends of a ``template`` began and ended together. A template has ``sends`` from ``first`` on, of
-    ``bytes`` each; a send has ``links`` from ``link_first`` on, and ``rank`` sorts those of equal times.
+    ``bytes`` each; templates may share them. A send has ``links`` from ``link_first`` on. Sends of equal times are in
+    order of their template's ``owner``, their ``rank``, and their template's ``number``.
     """
 
     TABLE = "transfers"
     ARRAYS: ClassVar[Mapping[str, str]] = {
         **REPEATS,
         **dict.fromkeys(("start", "dur", "repeat", "template"), "rows"),
-        **dict.fromkeys(("bytes", "op_id", "kind", "first", "sends"), "templates"),
+        **dict.fromkeys(("bytes", "op_id", "kind", "owner", "number", "first", "sends"), "templates"),
         **dict.fromkeys(("rank", "ipu", "link_first", "links"), "of_sends"),
         "link_id": "of_links",
     }
@@ -336,7 +338,9 @@ class FoldedTransfers(Repeating):
         row, start, _ = self._unrolled(window)
         template = self.arrays["template"][row]
         which, send = ranges(self.arrays["first"][template], self.arrays["sends"][template])
-        sort = np.lexsort((self.arrays["rank"][send], start[which]))
+        of = template[which]
+        rank, owner, number = self.arrays["rank"][send], self.arrays["owner"][of], self.arrays["number"][of]
+        sort = np.lexsort((number, rank, owner, start[which]))
         which, send = which[sort], send[sort]
         flow, link = ranges(self.arrays["link_first"][send], self.arrays["links"][send])
         moved = which[flow]

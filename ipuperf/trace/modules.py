@@ -66,7 +66,9 @@ def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
     own: dict[str, _Sums] = {}
     cycles_of_line: dict[str, dict[str, int]] = {}
     columns = ("op", "module", "graph", "phase", "line", "cycles", "waiting_cycles", "flops")
-    for op, module, graph, phase, line, cycles, waiting, flops in zip(*(table[name] for name in columns), strict=True):
+    # pandas makes a string at each step over a column of strings, so that lists are taken first.
+    rows = zip(*(table[name].to_numpy().tolist() for name in columns), strict=True)
+    for op, module, graph, phase, line, cycles, waiting, flops in rows:
         path = NO_OP_NAME if op == NO_OP_NAME else module or graph
         sums = own.setdefault(path, {})
         for name, value in (("cycles", cycles), ("waiting_cycles", waiting), ("flops", flops), (phase, cycles)):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of the tables below. A file of another version is refused, never guessed at."""
 
 KINDS: tuple[str, ...] = (

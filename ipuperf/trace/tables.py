@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -151,6 +151,11 @@ class TraceTables:
         """This trace with few trips of loops in steady state, computed once; see :mod:`~ipuperf.trace.shortened`."""
         return shortened(self)
 
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """What readers have computed from this trace, and share as long as it lives."""
+        return {}
+
     def within(self: Self, window: Window) -> Self:
         """This trace with only those instances, transfers and host events that touch ``window`` (cycles).
 
@@ -158,18 +163,24 @@ class TraceTables:
         length.
         """
         check_window(window)
-        tables: dict[str, Any] = {}
-        for name in ("instances", "transfers", "host_events"):
-            folded = self.folded(name)
-            if folded is not None:
-                tables[name] = lambda folded=folded: folded.columns(window)
-                continue
-            columns = self.columns(name)
-            start, dur = columns["start"], columns["dur"]
-            # Rows without duration have no inside, so their start decides, as for slices.
-            inside = (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
-            tables[name] = {key: values[inside] for key, values in columns.items()}
-        return self.replaced(tables)
+        # Most readers of a window need only its instances.
+        return self.replaced(
+            {
+                name: lambda name=name: self._rows_within(name, window)
+                for name in ("instances", "transfers", "host_events")
+            }
+        )
+
+    def _rows_within(self, name: str, window: Window) -> Columns:
+        """The rows of a table with times that touch ``window``."""
+        folded = self.folded(name)
+        if folded is not None:
+            return folded.columns(window)
+        columns = self.columns(name)
+        start, dur = columns["start"], columns["dur"]
+        # Rows without duration have no inside, so their start decides, as for slices.
+        inside = (start < window[1]) & np.where(dur > 0, start + dur > window[0], start >= window[0])
+        return {key: values[inside] for key, values in columns.items()}
 
     def replaced(self: Self, tables: Mapping[str, Any]) -> Self:
         """This trace with other tables in place of its own."""

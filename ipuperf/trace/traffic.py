@@ -99,13 +99,15 @@ def _routes(arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, list[np.ndarr
     """For each template the number of its routes, and the links of these, as often as sends cross them."""
     numbers: dict[tuple[bytes, bytes], int] = {}
     routes: list[np.ndarray] = []
-    of_templates = np.empty(len(arrays["first"]), dtype=np.int64)
-    for template, (first, sends) in enumerate(zip(arrays["first"].tolist(), arrays["sends"].tolist(), strict=True)):
+    # Most templates share their sends.
+    parts, part = np.unique(np.stack([arrays["first"], arrays["sends"]]), axis=1, return_inverse=True)
+    of_parts = np.empty(parts.shape[1], dtype=np.int64)
+    for place, (first, sends) in enumerate(parts.T.tolist()):
         begin, count = (arrays[name][first : first + sends] for name in ("link_first", "links"))
-        number = of_templates[template] = numbers.setdefault((begin.tobytes(), count.tobytes()), len(numbers))
+        number = of_parts[place] = numbers.setdefault((begin.tobytes(), count.tobytes()), len(numbers))
         if number == len(routes):
             routes.append(np.sort(arrays["link_id"][ranges(begin, count)[1]]))
-    return of_templates, routes
+    return of_parts[part.reshape(-1)], routes
 
 
 def _alike(routes: list[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

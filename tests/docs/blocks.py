@@ -7,7 +7,10 @@ A page is a session in an empty folder, from its first block to its last:
 - ``sh`` runs in Bash and has to end with code 0, or with that of ``exit=N``;
 - ``diff`` with a title replaces lines of that file, or of ``from="FILE"``: ``- old`` by the ``+ new`` below it;
 - ``text`` without a title is what the block before it printed: its lines have to be there in this order. ``...`` stands
-  for anything, numbers may differ by :data:`TOLERANCE`.
+  for anything, numbers may differ by :data:`TOLERANCE`;
+- ``none`` is a drawing.
+
+The folder of a developer's page is a copy of the checkout.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -89,6 +93,7 @@ sys.path.insert(0, os.getcwd())
 for number, (kind, name, text) in enumerate(steps):
     out, code = io.StringIO(), 0
     if kind == "write":
+        os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
         with open(name, "w") as file:
             file.write(text)
     elif kind == "sh":
@@ -133,30 +138,43 @@ def steps_of(blocks: Iterable[Block]) -> list[Step]:
             steps.append(Step(block.language, block.text, exit=block.exit))
         elif block.language == "text" and steps:
             steps[-1].prints.append(block.text)
-        else:
+        elif block.language != "none":
             raise ValueError(f"a block of {block.language!r} does not run: {block.text}")
     return steps
+
+
+def checkout(folder: Path) -> None:
+    """Copy what a developer works with; ``results`` of the real checkout stay as they are."""
+    beside = shutil.ignore_patterns(".git", "results", "build", "*.egg-info", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, folder, ignore=beside, dirs_exist_ok=True)
 
 
 def run(steps: list[Step], folder: Path, environment: dict[str, str]) -> list[tuple[int, str]]:
     """Run steps in a folder: exit code and printed text of each; Python that fails is the last."""
     programs = folder.parent / f"{folder.name}-programs"
     programs.mkdir()
-    for name, module in (("ipuperf", "-m ipuperf"), ("python", ""), ("pytest", "-m pytest -p no:cacheprovider")):
+    scripts = {
+        "ipuperf": f"#!{sys.executable}\nfrom ipuperf.cli import main\nmain()\n",
+        "python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n',
+        "pytest": f'#!/bin/sh\nexec "{sys.executable}" -m pytest -p no:cacheprovider "$@"\n',
+    }
+    for name, text in scripts.items():
         file = programs / name
-        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module} "$@"\n', encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
         file.chmod(0o755)
     (programs / "driver.py").write_text(_DRIVER, encoding="utf-8")
     listed = [(step.kind, step.title, step.text) for step in steps]
     (programs / "steps.json").write_text(json.dumps(listed), encoding="utf-8")
-    (folder / "scenarios").symlink_to(ROOT / "scenarios")
+    if not (folder / "scenarios").exists():
+        (folder / "scenarios").symlink_to(ROOT / "scenarios")
+    package = folder if (folder / "ipuperf").is_dir() else ROOT
     path = f"{programs}{os.pathsep}{environment['PATH']}"
     subprocess.run(
         [sys.executable, programs / "driver.py", programs / "steps.json", programs / "done.json"],
         cwd=folder,
-        env=environment | {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        env=environment | {"PATH": path, "PYTHONPATH": f"{package}{os.pathsep}{folder}", "COLUMNS": "200"},
         check=True,
-        timeout=900,
+        timeout=3600,
     )
     done: list[tuple[int, str]] = json.loads((programs / "done.json").read_text(encoding="utf-8"))
     return done

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from blocks import pages, text_of
 
 MEAN, MOST = 16, 40
-"""Words of a sentence on average over all pages, and of any sentence."""
+"""Words of a sentence on average over a page, and of any sentence."""
 
 _FENCED = re.compile(r"^(```|~~~).*?^\1\s*$", re.DOTALL | re.MULTILINE)
 _INDENTED = re.compile(r"(?:^|\n)\n(?: {4}\S[^\n]*\n(?:[ ]{4}[^\n]*\n|\n(?= {4}))*)")

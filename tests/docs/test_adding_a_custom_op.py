@@ -17,6 +17,7 @@ from ipuperf.popxl.custom_ops import CustomOp, custom_op
 from ipuperf.popxl.errors import popart_exception
 
 TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "adding-a-custom-op.md").read_text(encoding="utf-8")
+POPTORCH = (Path(__file__).parents[2] / "docs" / "how-to" / "adding-a-poptorch-op.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +93,19 @@ def test_what_is_wrong_is_said(names: dict[str, Any]) -> None:
         run(int)
     with popxl.Ir().main_graph, pytest.raises(popart_exception, match="a floating-point type is needed"):
         names["snake"](popxl.variable(np.zeros(4, np.int32)))
+
+
+def test_the_same_op_in_poptorch(names: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    from ipuperf import poptorch
+    from ipuperf.runtime.install import install, uninstall
+
+    (block,) = re.findall(r"^```python\n(.*?)^```", POPTORCH, flags=re.S | re.M)
+    install(["poptorch"])
+    try:
+        exec(block, names)
+    finally:
+        uninstall()
+    x = torch.linspace(-2, 2, 12).reshape(3, 4)
+    found = poptorch.inferenceModel(names["Activation"]())(x)
+    torch.testing.assert_close(found, x + torch.sin(0.5 * x) ** 2 / 0.5)

@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
-from blocks import Block, Step, blocks_of, close, edited, matches, missing, pages, run, steps_of, text_of
+from blocks import (
+    ROOT,
+    Block,
+    Step,
+    blocks_of,
+    checkout,
+    close,
+    edited,
+    matches,
+    missing,
+    pages,
+    run,
+    steps_of,
+    text_of,
+)
 
 NEEDS = {
     "docs/how-to/poptorch.md": ["torch"],
@@ -18,10 +34,26 @@ NEEDS = {
     "docs/how-to/calibrate.md": ["scipy"],
     "docs/tutorials/slow-step.md": ["torch"],
     "docs/tutorials/pipeline-split.md": ["torch"],
+    "docs/how-to/find-what-to-change.md": ["torch"],
+    "docs/how-to/pipelines.md": ["torch"],
+    "docs/how-to/demo-and-scenarios.md": ["torch"],
+    "docs/how-to/tune.md": ["torch", "optuna"],
+    "docs/applications/index.md": ["simple_parsing", "yaml"],
+    "docs/random-programs.md": ["torch", "tensorflow", "tf_keras"],
 }
 """Packages of the programs of a page, where ipuperf's own are not enough."""
 
+CHECKOUTS = ("docs/testing.md", "docs/random-programs.md")
+"""Pages for developers, which are in a checkout."""
+
 PROGRAM = "docs/tutorials/first-run.md"
+MACHINE = "docs/how-to/choose-a-machine.md"
+FILES = {
+    "docs/how-to/find-what-to-change.md": {"docs/tutorials/pipeline-split.md": ["split.py"]},
+    "docs/how-to/guard-cycles.md": {"docs/tutorials/cycles-in-ci.md": ["model.py", "conftest.py"]},
+}
+"""Files of other pages that a page uses, and says so."""
+
 REPORT = "ipuperf run train.py --report report"
 BEFORE = {
     "docs/how-to/run-a-program.md": "",
@@ -33,90 +65,120 @@ BEFORE = {
     "docs/how-to/read-a-report.md": REPORT,
     "docs/how-to/find-what-to-change.md": REPORT,
     "docs/how-to/export.md": REPORT,
+    "docs/how-to/tune.md": "",
     "README.md": "",
 }
 """Pages whose commands run ``train.py`` of the first tutorial, and what happens before their first block."""
 
 ELSEWHERE = {
     **dict.fromkeys(
-        [f"docs/how-to/adding-{what}.md" for what in ("a-custom-op", "a-step", "an-op", "an-optimiser")],
+        [
+            f"docs/how-to/adding-{what}.md"
+            for what in ("a-custom-op", "a-poptorch-op", "a-step", "an-op", "an-optimiser")
+        ],
         "by tests/docs/test_adding_*.py",
     ),
     **dict.fromkeys(
         [f"docs/how-to/adding-{what}.md" for what in ("a-machine", "a-report-view", "a-schedule")],
         "by tests/docs/test_guides.py",
     ),
+    **dict.fromkeys(
+        ["docs/applications/popxl.md", "docs/applications/poptorch.md"], "by tests/docs/test_applications.py"
+    ),
 }
 """Pages whose blocks another test runs."""
 
-_PARTS = "a part of a program: it stands for code of the reader's"
-_LONG = "takes minutes"
-_VENDORS = "the vendor's applications and their packages are no part of ipuperf"
-_FUZZ = "long runs of the tests themselves"
-NOT_RUN = {
-    ("README.md", "pip install '.[data]'"): "installs; .ci/run begins with it, and a test runs the demo",
-    ("README.md", "pip install -e"): "installs and tests; .ci/run takes the line from here",
-    ("docs/how-to/adding-a-poptorch-op.md", "from ipuperf.poptorch"): _PARTS,
-    ("docs/how-to/demo-and-scenarios.md", "python scenarios/design_space.py"): "BERT-Large, " + _LONG,
-    ("docs/how-to/find-what-to-change.md", "What would change it, each simulated"): "the answer about a larger program",
-    ("docs/how-to/guard-cycles.md", "from ipuperf.testing"): _PARTS + "; docs/tutorials/cycles-in-ci.md runs it",
-    ("docs/how-to/guard-cycles.md", "from ipuperf.runtime"): _PARTS,
-    ("docs/how-to/pipelines.md", "python scenarios/pipeline_mnist.py"): "PyTorch, all strategies: " + _LONG,
-    ("docs/how-to/simulated-time.md", "import time"): _PARTS,
-    ("docs/how-to/tune.md", "ipuperf tune bert"): "BERT-base and a published case: " + _LONG,
-    ("docs/how-to/set-up-the-command-line.md", "eval"): "changes the reader's shell",
-    ("docs/applications/index.md", "import argparse"): "needs simple-parsing; stands for a package of the vendor's",
-    ("docs/applications/optimum.md", ""): _VENDORS,
-    ("docs/applications/poptorch.md", ""): _VENDORS,
-    ("docs/applications/popxl.md", ""): _VENDORS,
-    ("docs/design.md", " user program"): "a diagram",
-    ("docs/testing.md", ""): _FUZZ,
-    ("docs/random-programs.md", ""): _FUZZ,
+INSTALLS = {
+    ("README.md", "pip install '.[data]'"): ".ci/package",
+    ("README.md", "pip install -e"): ".ci/run",
+    ("docs/applications/optimum.md", "pip install"): ".ci/optimum",
 }
-"""Blocks that do not run, by page and beginning, and why."""
+"""Blocks that install: the script that takes their lines from the page and runs them in a fresh environment."""
+
+SLOW = {
+    ("docs/how-to/tune.md", "ipuperf tune bert"): "BERT-base and a published case",
+    ("docs/random-programs.md", "for family"): "nine families start PyTorch and TensorFlow",
+    ("docs/testing.md", "python tests/mutation"): "records tests, then runs mutants",
+    ("docs/testing.md", "pytest tests/laws"): "whole programs",
+}
+"""Blocks that take minutes, which ``pytest -m slow`` runs, and why."""
 
 
-def reason(page: str, block: Block) -> str | None:
-    """Why a block does not run."""
-    if block.language == "{eval-rst}":
-        return "a part of the site, which is built with warnings as errors"
-    reasons = [why for (where, start), why in NOT_RUN.items() if where == page and block.text.startswith(start)]
-    return reasons[0] if reasons else None
+def listed(table: dict[tuple[str, str], str], page: str, block: Block) -> bool:
+    """Whether a block is in a table by page and beginning."""
+    return any(where == page and block.text.startswith(start) for where, start in table)
 
 
-RUNS = [page for page in pages() if page not in ELSEWHERE and not all(reason(page, block) for block in blocks_of(page))]
+def quick(page: str) -> list[Block]:
+    """The blocks of a page that run here. ``{eval-rst}`` runs as the site is built, with warnings as errors."""
+    blocks = [block for block in blocks_of(page) if block.language != "{eval-rst}"]
+    return [block for block in blocks if not listed(INSTALLS, page, block) and not listed(SLOW, page, block)]
+
+
+RUNS = [page for page in pages() if page not in ELSEWHERE and quick(page)]
 
 
 def prepared(page: str) -> list[Step]:
     """What is there before the first block of a page."""
-    if page not in BEFORE:
-        return []
-    program, machine = (
-        block for where in (PROGRAM, "docs/how-to/choose-a-machine.md") for block in blocks_of(where) if block.title
-    )
-    commands = [Step("sh", BEFORE[page])] if BEFORE[page] else []
-    return [*steps_of([program, machine]), *commands]
+    wanted = {where: set(names) for where, names in FILES.get(page, {}).items()}
+    blocks = [
+        block
+        for where, names in wanted.items()
+        for block in blocks_of(where)
+        if block.title in names and block.language != "diff"
+    ]
+    if page in BEFORE:
+        blocks += [block for where in (PROGRAM, MACHINE) for block in blocks_of(where) if block.title]
+    commands = [Step("sh", BEFORE[page])] if BEFORE.get(page) else []
+    return [*steps_of(blocks), *commands]
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("page", RUNS)
-def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, child_environment: dict[str, str]) -> None:
+def check(page: str, blocks: list[Block], folder: Path, environment: dict[str, str]) -> None:
+    """Run blocks of a page in an empty folder, or in a copy of the checkout, and compare what they print."""
     absent = [name for name in NEEDS.get(page, ()) if importlib.util.find_spec(name) is None]
     if absent:
         pytest.skip(f"not installed: {', '.join(absent)}")
-    steps = prepared(page) + steps_of(block for block in blocks_of(page) if not reason(page, block))
-    folder = tmp_path / "page"
     folder.mkdir()
-    for step, (code, printed) in zip(steps, run(steps, folder, child_environment), strict=False):
+    if page in CHECKOUTS:
+        checkout(folder)
+    steps = prepared(page) + steps_of(blocks)
+    for step, (code, printed) in zip(steps, run(steps, folder, environment), strict=False):
         assert code == step.exit, f"exit code {code} of\n{step.text}\n{printed[-3000:]}"
         for expected in step.prints:
             assert not missing(expected, printed), f"not printed: {missing(expected, printed)}\n{printed[-5000:]}"
 
 
-def test_what_does_not_run_is_there() -> None:
-    for page, start in NOT_RUN:
+@pytest.mark.heavy
+@pytest.mark.parametrize("page", RUNS)
+def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, child_environment: dict[str, str]) -> None:
+    check(page, quick(page), tmp_path / "page", child_environment)
+
+
+@pytest.mark.slow("minutes")
+@pytest.mark.parametrize(("page", "start"), SLOW)
+def test_the_slow_blocks_run(page: str, start: str, tmp_path: Path, child_environment: dict[str, str]) -> None:
+    blocks = [block for block in blocks_of(page) if block.text.startswith(start)]
+    check(page, blocks, tmp_path / "page", child_environment)
+
+
+@pytest.mark.parametrize(("page", "start"), INSTALLS)
+def test_a_script_of_ci_runs_the_lines_that_install(page: str, start: str) -> None:
+    """Its ``sed`` commands are asked for what they take from the page."""
+    (block,) = (block for block in blocks_of(page) if block.text.startswith(start))
+    script = (ROOT / INSTALLS[page, start]).read_text(encoding="utf-8")
+    commands: list[str] = re.findall(rf"\$\((sed .* {re.escape(page)})\)", script)
+    assert commands
+    words = [
+        subprocess.run(shlex.split(command), cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for command in commands
+    ]
+    assert " && ".join(text.strip() for text in words) == block.text.strip()
+
+
+def test_what_runs_otherwise_is_there() -> None:
+    for page, start in (*INSTALLS, *SLOW):
         assert [block for block in blocks_of(page) if block.text.startswith(start)], (page, start)
-    assert not [page for page in (*ELSEWHERE, *NEEDS, *BEFORE) if not blocks_of(page)]
+    assert not [page for page in (*ELSEWHERE, *NEEDS, *BEFORE, *FILES, *CHECKOUTS) if not blocks_of(page)]
 
 
 @pytest.mark.parametrize("page", pages())

@@ -18,12 +18,13 @@ from test_levers_golden import run_of, told
 from ipuperf import popxl
 from ipuperf.ir import Graph, Ir, IrError, Op, schedule
 from ipuperf.levers import Trial, measure
+from ipuperf.levers.change import ProgramChange
 from ipuperf.levers.io_tiles import _obstacle, _overlapped
 from ipuperf.levers.layers import divided, layers_of, obstacle
 from ipuperf.levers.remote import _by_ipu, _held
-from ipuperf.levers.rerun import RerunError
+from ipuperf.levers.rerun import Rerun, RerunError
 from ipuperf.levers.sharding import Differences, shard, shardable
-from ipuperf.levers.trial import Lever, ProgramChange
+from ipuperf.levers.trial import Lever
 from ipuperf.pipelines import BuildRequest, HostIo
 from ipuperf.popxl import ops
 from ipuperf.simulation import SimulationError
@@ -310,18 +311,47 @@ class Scripted(Lever):
             yield one
 
 
-def test_pairs_are_of_changes_that_do_not_exclude_each_other(installed_front_ends: Callable) -> None:
-    """Pairs that leave the training as it is come first; a pair that is no faster than one of both is left out."""
+class Following(Lever):
+    """Its change takes the part ``alone`` of the time of a run, and the part ``after`` where others come before it."""
+
+    change = "a change"
+
+    def __init__(self, name: str, alone: Fraction, after: Fraction | None = None, **options: Any) -> None:
+        self.moves_work = options.pop("moves_work", False)
+        self.name, self.factors, self.options = name, (alone, alone if after is None else after), options
+
+    def tries(self, run: Rerun) -> Iterator[Trial]:
+        change = ProgramChange(self.name, 1 / self.factors[bool(run.change.what)], **self.options)
+        yield Trial(run.change.then(change), run.trace)
+
+
+def test_changes_follow_the_best_ones(installed_front_ends: Callable) -> None:
+    """Up to three together, of levers that gain alone or move work; what gains nothing more is left out."""
     with installed_front_ends():
         run = run_of("batches", installed_front_ends)
-    works = {"a": 3, "b": 2, "c": 2, "d": 4, "e": 1}
-    subjects = {"a": {"x"}, "b": {"y"}, "c": {"x", "z"}, "d": {"w"}, "e": {"v"}}
-    changes = [ProgramChange(name, frozenset(subjects[name]), Fraction(work)) for name, work in works.items()]
-    changes[3] = replace(changes[3], training="another batch")
-    found = measure(run, [Scripted(Trial(change, run.trace)) for change in changes])
-    assert [pair.what for pair in found.pairs] == ["d; and a", "d; and b", "d; and c", "a; and b", "b; and c"]
-    assert [pair.change.work for pair in found.pairs] == [12, 8, 8, 6, 4]
-    assert [pair.change.training for pair in found.pairs] == ["another batch"] * 3 + [""] * 2
+    half, third, none = Fraction(1, 2), Fraction(1, 3), Fraction(1)
+    levers = [
+        Following("a", third),
+        Following("b", half),
+        Following("c", none, half),  # it does not move work, so nobody asks again
+        Following("d", none, Fraction(2, 3), moves_work=True),
+        Following("e", Fraction(1, 4), training="another batch"),
+        Following("f", Fraction(999, 1000)),
+    ]
+    results = measure(run, levers)
+    assert [trial.what for trial in results.trials] == ["e", "a", "b", "f", "c", "d"]
+    assert [(trial.what, trial.cycles / results.cycles) for trial in results.together] == [
+        ("a; and b; and e", Fraction(1, 24)),
+        ("a; and e", Fraction(1, 12)),
+        ("a; and b; and d", Fraction(1, 9)),
+        ("b; and e", Fraction(1, 8)),
+        ("a; and b", Fraction(1, 6)),
+        ("a; and d", Fraction(2, 9)),
+        ("b; and d", Fraction(1, 3)),
+    ]
+    assert [trial.change.training for trial in results.together[:3]] == ["another batch", "another batch", ""]
+    (alone,) = measure(run, levers[4:5]).trials
+    assert measure(run, [levers[4], levers[3]]).together[0].what == f"{alone.what}; and d"
 
 
 def test_the_best_that_fits_and_what_is_refused(installed_front_ends: Callable) -> None:
@@ -331,7 +361,7 @@ def test_the_best_that_fits_and_what_is_refused(installed_front_ends: Callable) 
     now = Trial(ProgramChange("as it is"), run.trace)
     spare = limit - now.fullest
     fits, not_quite = (Trial(ProgramChange(f"{more}", more_bytes=more), run.trace) for more in (spare, spare + 1))
-    faster = Trial(ProgramChange("twice the samples", frozenset({"a subject"}), Fraction(2)), run.trace)
+    faster = Trial(ProgramChange("twice the samples", Fraction(2)), run.trace)
     found = measure(run, [Scripted(fits, not_quite, faster), Scripted(fits, IrError("no"), faster)])
     assert [trial.what for trial in found.trials] == ["twice the samples", f"{spare}"]
     assert [told(one) for one in found.untried] == [

@@ -8,7 +8,7 @@ import pytest
 from levercases import PIPELINE, Case, cycles_of
 
 from ipuperf.levers import Trial, Untried
-from ipuperf.levers.global_batch import MicroBatches, Replicas
+from ipuperf.levers.global_batch import MicroBatches, MoreReplicas, Replicas
 from ipuperf.levers.host import PrefetchDepth, SyncPatterns
 from ipuperf.levers.loops import CallLength, MoreMicroBatches
 from ipuperf.levers.measure import _outcomes, measure
@@ -110,13 +110,15 @@ def test_a_change_takes_what_the_program_with_its_lines_takes(text: str, lever: 
 
 
 @pytest.mark.heavy
-def test_pairs_take_what_the_program_with_both_changes_takes(case: Case) -> None:
+def test_several_changes_take_what_the_program_with_their_lines_takes(case: Case) -> None:
     run = case.rerun(case.run(PIPELINE))
-    results = measure(run, [RecomputationSwitch(), HalfModel(), Replicas(), CallLength()])
-    assert len(results.pairs) > 3
-    for pair in results.pairs:
-        assert pair.cycles * pair.change.work == cycles_of(case.run(by_hand(PIPELINE, pair.change.diff)))
-        assert pair.cycles < min(trial.cycles for trial in results.trials if trial.what in pair.what)
+    levers = [RecomputationSwitch(), HalfModel(), Replicas(), MoreReplicas(), MicroBatches(), CallLength()]
+    results = measure(run, levers)
+    assert {trial.what.count("; and ") for trial in results.together} == {1, 2}
+    for trial in results.together:
+        changed = case.run(by_hand(PIPELINE, trial.change.diff))
+        assert trial.cycles * trial.change.work == cycles_of(changed), trial.what
+        assert trial.cycles < min(one.cycles for one in results.trials if trial.what.startswith(f"{one.what};"))
 
 
 PRODUCT = """

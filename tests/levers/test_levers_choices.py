@@ -20,11 +20,11 @@ from rows import Golden
 from test_levers_golden import ONLY, PROGRAMS, run_of
 
 from ipuperf.levers import LeverResults, Trial, Untried, lever_values, levers_text, measure, stages, unsimulated_text
+from ipuperf.levers.change import ProgramChange
 from ipuperf.levers.host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
 from ipuperf.levers.layers import ModuleLayer, _layers, _module
 from ipuperf.levers.loops import HostLoop, _micro_batches, _updates, host_loops, repeated, with_trips
 from ipuperf.levers.remote import _by_ipu, _held, _transfers, without
-from ipuperf.levers.trial import ProgramChange
 from ipuperf.report.advice import _KEYS
 from ipuperf.runtime.executable import HostOptions, LoweringOptions
 from ipuperf.trace import Trace
@@ -73,7 +73,8 @@ def tried(lever: Any, replicas: int = 1, ipus: int = 1, streams: Any = (), **opt
     with mock.patch.object(Executable, "trace", property(lambda self: made.append(self) or traced())):
         lowering = LoweringOptions(options.pop("sync_pattern", "single_pipeline"))
         executable = Executable(host=HostOptions(**options), lowering=lowering)
-        run = SimpleNamespace(executable=executable, device_program=program, option=lambda *call: ())
+        run = SimpleNamespace(executable=executable, device_program=program, option=lambda *call: (), trace=None)
+        run.after = lambda change, trace: SimpleNamespace(change=change, executable=change.of_executable(executable))
         found = list(lever.tries(run))
     changes = [dict(set(_values(one).items()) - set(_values(executable).items())) for one in made]
     return [f"{getattr(one, 'why', '')}{one.what}" for one in found] + [str(change) for change in changes]
@@ -269,20 +270,20 @@ def test_changes_of_the_training_and_pairs_stand_apart() -> None:
     trace, plain = results([Fraction(1, 2), Fraction(-1, 2)])
     best, slower = plain.trials
     half = Trial(ProgramChange("half", training="float16 numbers", diff=("- a", "+ b")), best.trace)
-    both = Trial(best.change.with_other(half.change), best.trace)
-    found = replace(plain, trials=(best, half, slower), pairs=(both,))
+    both = Trial(best.change.then(half.change), best.trace)
+    found = replace(plain, trials=(best, half, slower), together=(both,))
     text = levers_text(trace, found)
     blocks = {block.splitlines()[0]: block.splitlines()[1:] for block in text.split("\n\n")}
     assert "half (changes the training: float16 numbers" in blocks["These change the training:"][0]
     assert [line.strip() for line in blocks["These change the training:"][1:]] == ["- a", "+ b"]
-    assert "change 0; and half (changes" in blocks["Two together, which change the training:"][0]
+    assert "change 0; and half (changes" in blocks["Together, with a change of the training:"][0]
     assert "less than 0.5 % to gain: change 1" in text
     unfit = levers_text(trace, replace(found, fits=False))
     assert unfit.startswith("The program does not fit in memory. It does with each of the changes below.\n")
     assert "+" in next(line for line in unfit.splitlines() if "change 1" in line)
     values = lever_values(trace, found)
     assert [one["what"] for one in values["trials"]] == ["change 0", "change 1", "change 0; and half", "half"]
-    assert [one["pair"] for one in values["trials"]] == [False, False, True, False]
+    assert [one["together"] for one in values["trials"]] == [False, False, True, False]
     assert all(set(one) == _KEYS for one in values["trials"])
 
 

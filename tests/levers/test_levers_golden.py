@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import digest
@@ -24,7 +25,7 @@ class Made(Rerun):
     """A program that a function makes, in place of a script."""
 
     def __init__(self, build: Callable[[], Executable]) -> None:
-        self._build = build
+        self._build, self.origin = build, SimpleNamespace(machine="pod4")
         self._start()
         self.trace = self.executable.trace
 
@@ -104,7 +105,6 @@ def told(found: Any) -> dict[str, Any]:
     named = {field.name: getattr(thing, field.name) for field in fields(thing) if not field.name.startswith("of_")}
     if not isinstance(found, Trial):
         return named
-    named["touches"] = sorted(named["touches"])
     return {**named, "cycles": found.cycles, "fullest": found.fullest, "fits": found.fits}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
+from ipuperf.levers.change import ProgramChange
 from ipuperf.levers.parts import expression, parts_of
 from ipuperf.levers.program_text import ProgramText
-from ipuperf.levers.trial import ProgramChange
 
 PROGRAM = ProgramText("""
 train = poptorch.Options(); train.Training.gradientAccumulation(8)
@@ -60,11 +61,12 @@ def test_names_of_model_and_options() -> None:
 
 def test_two_changes_become_one() -> None:
     seen: list[str] = []
-    first = ProgramChange("a", frozenset({"x"}), of_model=lambda request: seen.append("a"), of_pipeline=lambda n: n + 1)
-    second = ProgramChange("b", frozenset({"y"}), training="t", of_model=lambda request: seen.append("b"))
+    first = ProgramChange("a", of_model=lambda request: seen.append("a"), of_pipeline=lambda n: n + 1)
+    second = ProgramChange("b", training="t", of_model=lambda request: seen.append("b"))
     third = ProgramChange("c", work=Fraction(2), diff=("+ c",), of_pipeline=lambda n: 10 * n)
-    joined = first.with_other(second).with_other(third)
-    assert (joined.what, joined.touches) == ("a; and b; and c", {"x", "y"})
+    joined = first.then(second).then(third)
+    assert joined.what == "a; and b; and c"
+    assert joined.from_program
     assert (joined.work, joined.training, joined.diff) == (2, "t", ("+ c",))
     assert joined.of_model is not None
     assert joined.of_pipeline is not None
@@ -72,6 +74,19 @@ def test_two_changes_become_one() -> None:
     assert seen == ["a", "b"]
     assert joined.of_pipeline(1) == 20  # type: ignore[arg-type]
     assert joined.of_ir is joined.of_program is joined.of_executable is None
+
+
+def test_the_lines_of_two_changes_become_those_of_one() -> None:
+    """What both replace or add is said once, by the second, which was chosen for the program with the first."""
+    count, accumulated = "- options.replicationFactor(1)", "+ options.Training.gradientAccumulation"
+    first = ProgramChange("a", diff=(count, "+ options.replicationFactor(2)", f"{accumulated}(8)", "+ # samples"))
+    second = ProgramChange("b", diff=(count, "+ options.replicationFactor(4)", f"{accumulated}(2)"))
+    assert first.then(second).diff == ("+ # samples", *second.diff)
+    set_one, set_other = (ProgramChange("c", diff=(f"+ options._Popart.set('{key}', 1)",)) for key in "ab")
+    assert first.then(set_one).then(set_other).diff == (*first.diff, *set_one.diff, *set_other.diff)
+    assert set_one.then(replace(set_one, diff=("+ options._Popart.set('a', 3)",))).diff == (
+        "+ options._Popart.set('a', 3)",
+    )
 
 
 def test_parts_of_a_module() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,6 +21,11 @@ def test_name_scopes_pushed_by_hooks_leave_the_model_as_it_is() -> None:
         part.register_forward_hook(lambda _, __, ___: torch.ops.poptorch.pop_name_scope())
     torch.testing.assert_close(model(x).detach(), expected)
     torch.testing.assert_close(poptorch.inferenceModel(model)(x), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["enums", "optim", "options", "poptorch_core", "profiling"])
+def test_modules_of_upstream_are_imported_by_their_names(name: str) -> None:
+    assert importlib.import_module(f"ipuperf.poptorch.{name}") is getattr(poptorch, name)
 
 
 def test_whether_there_is_a_program() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -163,6 +164,15 @@ def test_an_executor_that_goes_leaves_its_weights() -> None:
     gc.collect()
     assert type(module) is Normed
     torch.testing.assert_close(module.scale.detach(), native().scale.detach())
+
+
+def test_a_program_that_ends_leaves_no_module() -> None:
+    """Sweeps and levers run a program many times in one process; a module that stays keeps all of its program."""
+    module, model = trained()
+    kept = weakref.ref(module)
+    del module, model
+    gc.collect()
+    assert kept() is None
 
 
 def test_unwrapping_for_a_while() -> None:

@@ -17,7 +17,7 @@ from ipuperf.trace import Trace
 
 def trial(what: str, gain: float, training: str = "") -> dict[str, Any]:
     diff = ["- options.deviceIterations(1)", "+ options.deviceIterations(8)"]
-    return {"what": what, "pair": False, "cycles": 7, "seconds": 7e-9, "gain": gain, "fullest": 300,
+    return {"what": what, "together": False, "cycles": 7, "seconds": 7e-9, "gain": gain, "fullest": 300,
             "trades_memory": False, "training": training, "effect": "compute 1 us -> none", "diff": diff}  # fmt: skip
 
 

@@ -18,7 +18,8 @@ from programtext import checksum
 from rows import Golden
 
 import ipuperf.report as report
-from ipuperf.trace import TABLES, Trace, slice_count
+from ipuperf.trace import TABLES, LoopCuts, Trace, slice_count
+from ipuperf.trace.traffic import LinkTraffic
 
 
 def room(*names: str) -> list[ModuleType]:
@@ -181,6 +182,15 @@ def test_a_page_takes_what_is_allowed_and_holds_no_nan(rich: Trace) -> None:
 # -- helpers -----------------------------------------------------------------------------------------------------------
 
 
+def collective(start, dur):
+    """The only collective of transfers over two links that carry the same."""
+    rows = len(start)
+    columns = (np.array(start), np.array(dur), np.arange(rows) + 8, np.full(rows, 3), np.full(rows, "all_reduce"))
+    carried = LinkTraffic(np.array([4, 6]), *columns, np.full(rows, -1))
+    ops = {"op_id": np.array([3]), "name": np.array(["sum"], dtype=object)}
+    return link_facts._collectives([carried], ops, LoopCuts())
+
+
 def curve(*points: tuple[int, float]) -> tuple[np.ndarray, np.ndarray]:
     time, value = zip(*points, strict=True)
     return np.array(time), np.array(value, dtype=float)
@@ -205,7 +215,7 @@ protobuf.varint(-2 ** 63 - 1)
 [encoding.steps_up(np.array(v, dtype=int)) for v in ([], [4], [4, 9, 7])]
 [encoding.thinned(n, np.arange(5), np.array([1, 9, 2, 8, 3]), np.arange(5) * 2) for n in (1, 2, 3, 4, 5, 6)]
 [[a.tolist() for a in encoding.grouped(np.array(v, dtype=int))] for v in ([], [3], [3, 1, 3, 2])]
-[link_facts._rounds(np.array(s), np.array(d)) for s, d in (([0], [5]), ([0, 5, 6, 20], [5, 3, 1, 0]), ([9, 0, 2], [1, 3, 4]))]
+[collective(s, d) for s, d in (([0], [5]), ([0, 5, 6, 20], [5, 3, 1, 0]), ([9, 0, 2, 2], [1, 3, 4, 1]))]
 link_facts._binned(*curve((2, 50), (4, 100), (7, 0)), 10, 5)
 link_facts._binned(*curve((0, 30), (10, 0)), 10, 4)
 link_facts._binned(*curve((0, 30), (12, 10)), 8, 3)
@@ -351,7 +361,7 @@ def test_every_answer(cases: list[str], rich: Trace, synthetic: ModuleType, gold
     names = {name: value for name, value in globals().items() if isinstance(value, ModuleType)}
     names |= dict(zip(ASKED, room(*ASKED), strict=True))
     names |= {
-        "answer": answer, "curve": curve, "encoding": room("page.encoding")[0], "rich": rich,
+        "answer": answer, "collective": collective, "curve": curve, "encoding": room("page.encoding")[0], "rich": rich,
         "covered": _covered, "row_of": _row_of, "added": _added, "line": _line, "idle": _idle,
         "doing": lambda a, b: _line().doing(np.array([a]), np.array([b])).tolist(),
         "worked": lambda t: [a.tolist() for a in _line().last_work(np.array([t]))],

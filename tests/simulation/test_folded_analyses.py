@@ -57,7 +57,7 @@ PROGRAMS: Mapping[str, Callable] = {
 
 def analyses(trace: Trace) -> dict[str, object]:
     time = step_time(trace)
-    path = critical_path(trace, known_waits=time.waits)
+    path = critical_path(trace)
     stretches = path_stretches(path)
     assert len(stretches.table) == stretches.total
     tables = {"waits": waits(trace).table(), "blamed": time.waits.by_blamed(), "path": path.table()}

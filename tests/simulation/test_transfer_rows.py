@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
 from ipuperf.simulation import transfers
 from ipuperf.simulation.recorder import Flight, Label, TransferTemplate
 
 
-@pytest.mark.parametrize("most", [2**62, 50])
-def test_ranks_are_the_places_of_sorted_tuples(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfers, "_MOST", most)
-    draw = np.random.default_rng(5)
-    heads, tails = (
-        [tuple(draw.integers(0, 4, draw.integers(0, 4)).tolist()) for _ in range(count)] for count in (9, 14)
-    )
-    head, tail = draw.integers(0, 9, 200), draw.integers(0, 14, 200)
-    whole = [heads[h] + tails[t] for h, t in zip(head.tolist(), tail.tolist(), strict=True)]
-    places = {owner: place for place, owner in enumerate(sorted(set(whole)))}
-    assert transfers._ranks(heads, tails, head, tail).tolist() == [places[owner] for owner in whole]
+def test_ranks_are_the_places_of_sorted_owners() -> None:
+    assert transfers._ranks([(2,), (1, 5), (2,), (1,), ()]).tolist() == [3, 2, 3, 1, 0]
 
 
 def test_templates_share_sends_and_sends_share_links() -> None:
@@ -33,12 +21,27 @@ def test_templates_share_sends_and_sends_share_links() -> None:
     ]
     found = {name: values.tolist() for name, values in transfers._sends(templates).items()}
     assert found == {
-        "first": [0, 0, 2, 4],
+        "owner": [0, 0, 1, 0],
+        "number": [0, 0, 0, 0],
+        "first": [0, 0, 0, 2],
         "sends": [2, 2, 2, 1],
-        "rank": [0, 1, 3, 4, 2],
-        "ipu": [0, 2, 0, 2, 1],
-        "link_first": [0, 2, 0, 2, 0],
-        "links": [2, 1, 2, 1, 2],
+        "rank": [0, 1, 2],
+        "ipu": [0, 2, 1],
+        "link_first": [0, 2, 0],
+        "links": [2, 1, 2],
         "link_id": [3, 5, 7],
     }
     assert all(len(values) == 0 for values in transfers._sends([]).values())
+
+
+def test_templates_share_the_sends_of_the_same_parties() -> None:
+    label = Label("remote_load", 4)
+    first, second = ((Flight((0, 3, number), (5,), (), 1), Flight((0, 7, number), (6,), (), 2)) for number in (4, 9))
+    columns = transfers._sends([TransferTemplate((), flights, 8, label) for flights in (second, first)])
+    assert {name: columns[name].tolist() for name in ("number", "first", "sends", "rank", "ipu")} == {
+        "number": [1, 0],
+        "first": [0, 0],
+        "sends": [2, 2],
+        "rank": [0, 1],
+        "ipu": [1, 2],
+    }

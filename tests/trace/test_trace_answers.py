@@ -115,8 +115,9 @@ FOLDED_TABLES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, ...]]]] = {
     }, {}),
     "transfers": ({
         "parent": [-1], "count": [4], "period": [7], "start": [5, 9], "dur": [3, 0], "repeat": [0, -1],
-        "template": [0, 1], "bytes": [64, 8], "op_id": [2, -1], "kind": [0, 1], "first": [0, 1], "sends": [2, 1],
-        "rank": [1, 0], "ipu": [8, 9], "link_first": [0, 2], "links": [2, 1], "link_id": [3, 4, 5],
+        "template": [0, 1], "bytes": [64, 8], "op_id": [2, -1], "kind": [0, 1], "owner": [0, 0], "number": [0, 0],
+        "first": [0, 1], "sends": [2, 1], "rank": [1, 0], "ipu": [8, 9],
+        "link_first": [0, 2], "links": [2, 1], "link_id": [3, 4, 5],
     }, {"kinds": ("p2p", "stream")}),
     "host_events": ({
         "parent": [-1], "count": [2], "period": [50], "start": [0, 10, 10], "dur": [10, 5, 0], "repeat": [-1, 0, 0],

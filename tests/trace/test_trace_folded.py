@@ -77,7 +77,8 @@ def transfers():
     """Four trips of one template: two sends, of two links and of one; the second is first by rank."""
     arrays = whole(
         parent=[-1], count=[4], period=[7], start=[5], dur=[3], repeat=[0], template=[0], bytes=[64], op_id=[2],
-        kind=[0], first=[0], sends=[2], rank=[1, 0], ipu=[8, 9], link_first=[0, 2], links=[2, 1], link_id=[3, 4, 5],
+        kind=[0], owner=[0], number=[0],
+        first=[0], sends=[2], rank=[1, 0], ipu=[8, 9], link_first=[0, 2], links=[2, 1], link_id=[3, 4, 5],
     )  # fmt: skip
     return FoldedTransfers(arrays, {"kinds": ("p2p",)})
 

@@ -5,6 +5,7 @@ cycles from the simulation. This module offers upstream's names; see ``ops`` for
 """
 
 # ruff: noqa: F401  # what is imported is the package's content
+import sys as _sys
 from importlib.util import find_spec as _find_spec
 
 from ipuperf.frontends.popart.offering import offered as _offered
@@ -78,5 +79,6 @@ from .options import (
 __version__ = "3.3.0+ipuperf"
 
 native_names.offer()
+_sys.modules[f"{__name__}.optim"] = optim  # upstream's name, as in `from poptorch.optim import SGD`
 
 __all__ = _offered(__name__, "enums optim options poptorch_core profiling")

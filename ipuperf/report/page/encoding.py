@@ -110,14 +110,3 @@ def summed(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray
     distinct, order, begins = grouped(keys)
     # reduceat refuses an empty list of beginnings.
     return distinct, np.add.reduceat(values[order], begins[:-1]) if len(keys) else np.empty(0, dtype=np.int64)
-
-
-def stretches(start: np.ndarray, dur: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The stretches in which at least one of the intervals, sorted by start, is under way.
-
-    They are three columns: the row of the first interval of each stretch, and its start and end.
-    """
-    # How far the intervals up to each one reach. One that begins later begins a stretch.
-    reach = np.maximum.accumulate(start + dur)
-    first = np.flatnonzero(np.append(True, start[1:] > reach[:-1]))
-    return first, start[first], reach[np.append(first[1:], len(start)) - 1]

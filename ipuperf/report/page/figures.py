@@ -70,7 +70,7 @@ class Figures:
     @cached_property
     def path(self) -> CriticalPath:
         """The critical path of the last run."""
-        return critical_path(self.trace, known_waits=self.time.waits)
+        return critical_path(self.trace)
 
     @property
     def path_cycles(self) -> pd.DataFrame:

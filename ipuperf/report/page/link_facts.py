@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.report.page.encoding import Columns, groups, stretches
+from ipuperf.report.page.encoding import Columns, groups
 from ipuperf.report.waiting import Rates
 from ipuperf.trace import LoopCuts
+from ipuperf.trace.summary import union_length
 from ipuperf.trace.traffic import traffic
 
 if TYPE_CHECKING:
@@ -76,29 +77,25 @@ def _collectives(carried: Sequence[LinkTraffic], ops: Columns, cuts: LoopCuts) -
     )
     links = np.repeat([len(transfers.links) for transfers in chosen], [len(transfers.start) for transfers in chosen])
     names = dict(zip(ops["op_id"].tolist(), ops["name"], strict=True))
+    times, begin, end = cuts.times(start), cuts.elapsed(start), cuts.elapsed(start + dur)
+    carried_times = times * links
+    moved = size * carried_times
     collectives: list[dict[str, Any]] = []
     for op_id, rows in groups(op_ids):
-        begin, end = np.array(_rounds(start[rows], dur[rows]), dtype=np.int64).T
-        times = cuts.times(start[rows]) * links[rows]
+        in_order = rows[np.argsort(start[rows], kind="stable")]
+        # Sends of one round begin together.
+        first = np.append(True, np.diff(start[in_order]) > 0)
         collectives.append(
             {
                 "op": str(names.get(op_id, "")),
                 "kind": str(kind[rows[0]]),
-                "transfers": int(times.sum()),
-                # Sends of one round begin together.
-                "rounds": int(cuts.times(np.unique(start[rows])).sum()),
-                "bytes": int((size[rows] * times).sum()),
-                "cycles": int((cuts.elapsed(end) - cuts.elapsed(begin)).sum()),
+                "transfers": int(carried_times[rows].sum()),
+                "rounds": int(times[in_order][first].sum()),
+                "bytes": int(moved[rows].sum()),
+                "cycles": union_length(begin[in_order], end[in_order]),
             }
         )
     return sorted(collectives, key=lambda row: -row["bytes"])[:200]
-
-
-def _rounds(start: np.ndarray, dur: np.ndarray) -> list[tuple[int, int]]:
-    """The stretches in which any transfer is under way."""
-    order = np.argsort(start, kind="stable")
-    _, begin, end = stretches(start[order], dur[order])
-    return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
 def _binned(

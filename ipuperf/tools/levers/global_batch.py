@@ -8,16 +8,16 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.runtime.model_revision import ModelRequest
+from ipuperf.runtime.settings import AUTO
 
+from .change import ProgramChange
 from .rerun import Rerun
-from .trial import Lever, ProgramChange, Trial, Untried, each_simulated
+from .trial import Lever, Trial, Untried, each_simulated
 
 if TYPE_CHECKING:
     from ipuperf.frontends.poptorch.options.strategies import BlockPlace, Resolver
 
 IN_PROGRAM = "the program itself gives the sizes of its batches"
-_FACTORS = ((Fraction(2), Fraction(4)), (Fraction(1, 2),))
-"""The sizes of micro-batches that are tried, as multiples of the present one. A refusal ends its row."""
 
 
 def _count(model: ModelRequest) -> int:
@@ -27,10 +27,6 @@ def _count(model: ModelRequest) -> int:
 
 def _call(model: ModelRequest) -> str:
     return "Training.gradientAccumulation" if model.training else "deviceIterations"
-
-
-def _subjects(model: ModelRequest) -> frozenset[str]:
-    return frozenset({"micro-batches"} if model.training else {"micro-batches", "iterations"})
 
 
 def _set_count(request: ModelRequest, count: int) -> None:
@@ -44,27 +40,30 @@ class MicroBatches(Lever):
     """Larger micro-batches and fewer of them, or smaller and more."""
 
     change = "micro-batches of another size at the same global batch"
+    moves_work = True
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         model = run.torch_model
         if model is None:
             yield self.untried(IN_PROGRAM)
             return
-        for factors in _FACTORS:
-            changes = [self._change(run, model, factor) for factor in factors if _count(model) % factor == 0]
-            for outcome in each_simulated(run, changes):
+        for step in (Fraction(2), Fraction(1, 2)):
+            factor, cycles = step, Trial(run.change, run.trace).cycles
+            # Go on in this direction while it gains.
+            while _count(model) % factor == 0:
+                (outcome,) = each_simulated(run, [self._change(run, model, factor)])
                 yield outcome
-                if isinstance(outcome, Untried):
+                if isinstance(outcome, Untried) or not outcome.fits or outcome.cycles >= cycles:
                     break
+                factor, cycles = factor * step, outcome.cycles
 
     def _change(self, run: Rerun, model: ModelRequest, factor: Fraction) -> ProgramChange:
         old, new = _count(model), int(_count(model) / factor)
-        size = f"{factor} times as large" if factor > 1 else "half as large"
+        size = f"{factor} times as large" if factor > 1 else f"{factor} as large"
         name = "gradient accumulation" if model.training else "device iterations"
         batch_norms = any(type(module).__name__.startswith("BatchNorm") for module in model.module.modules())
         return ProgramChange(
             f"make micro-batches {size}, with {name} {new} instead of {old}",
-            _subjects(model),
             training="batch norms see micro-batches of another size" if batch_norms and model.training else "",
             diff=(*run.option(_call(model), str(new)), *run.text.keyword("batch_size", factor, "DataLoader")),
             of_model=lambda request: _set_count(request, new),
@@ -75,6 +74,7 @@ class Replicas(Lever):
     """Neighbouring stages become one, and the IPUs that are free work as more replicas."""
 
     change = "replicas instead of stages"
+    moves_work = True
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         model, ipus = run.torch_model, len(run.device_program.ipus)
@@ -104,13 +104,49 @@ class Replicas(Lever):
         return ProgramChange(
             f"have {replicas} replicas on {ipus // factor} IPU{'s' if ipus > factor else ''} each instead of "
             f"{model.options.replication_factor} on {ipus}, with {count} micro-batches each instead of {_count(model)}",
-            _subjects(model) | {"stages", "replicas"},
             diff=(
                 *run.option("replicationFactor", str(replicas)),
                 *run.option(_call(model), str(count)),
                 *(places or (f"+ # the blocks of IPU n on IPU n // {factor}",)),
             ),
             of_model=divide,
+        )
+
+
+class MoreReplicas(Lever):
+    """More replicas, on IPUs of the machine that have none, with fewer micro-batches each."""
+
+    change = "more replicas on idle IPUs"
+    moves_work = True
+
+    def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
+        model, program = run.torch_model, run.device_program
+        used = len(program.ipus) * program.replicas
+        fitting = run.executable.machine.num_ipus // used
+        # A machine that ipuperf chose is the smallest one, and no IPU of it waits for work.
+        if fitting < 2 or run.origin.machine == AUTO:
+            return
+        if model is None:
+            yield self.untried(IN_PROGRAM)
+            return
+        factors = [factor for factor in range(fitting, 1, -1) if _count(model) % factor == 0]
+        if not factors:
+            yield self.untried(f"its {_count(model)} micro-batches do not divide by 2")
+        yield from each_simulated(run, [self._change(run, model, used, factor) for factor in factors[:1]])
+
+    def _change(self, run: Rerun, model: ModelRequest, used: int, factor: int) -> ProgramChange:
+        replicas, count = model.options.replication_factor * factor, _count(model) // factor
+
+        def multiply(request: ModelRequest) -> None:
+            request.options.replicationFactor(replicas)
+            _set_count(request, count)
+
+        return ProgramChange(
+            f"have {replicas} replicas instead of {model.options.replication_factor}, on {factor * used} of the "
+            f"machine's {run.executable.machine.num_ipus} IPUs, with {count} micro-batches each instead of "
+            f"{_count(model)}",
+            diff=(*run.option("replicationFactor", str(replicas)), *run.option(_call(model), str(count))),
+            of_model=multiply,
         )
 
 

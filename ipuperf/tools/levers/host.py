@@ -9,8 +9,9 @@ from typing import Any
 
 from ipuperf.runtime.executable import Executable
 
+from .change import ProgramChange
 from .rerun import Rerun
-from .trial import Lever, ProgramChange, Trial, Untried, simulated
+from .trial import Lever, Trial, Untried, simulated
 
 
 def _loads(run: Rerun) -> bool:
@@ -25,8 +26,7 @@ def with_host_options(executable: Executable, **options: Any) -> Executable:
 
 
 def _host_trial(run: Rerun, what: str, diff: tuple[str, ...] = (), **options: Any) -> Trial:
-    touches = frozenset(options)
-    return simulated(run, ProgramChange(what, touches, diff=diff, of_executable=partial(with_host_options, **options)))
+    return simulated(run, ProgramChange(what, diff=diff, of_executable=partial(with_host_options, **options)))
 
 
 class PrefetchDepth(Lever):
@@ -93,6 +93,4 @@ class SyncPatterns(Lever):
 
             what = f"let IPUs go on while another is at the host (poptorch.SyncPattern.{option})"
             diff = run.option("syncPattern", f"poptorch.SyncPattern.{option}")
-            yield simulated(
-                run, ProgramChange(what, frozenset({"sync pattern"}), diff=diff, of_executable=with_pattern)
-            )
+            yield simulated(run, ProgramChange(what, diff=diff, of_executable=with_pattern))

@@ -8,8 +8,9 @@ from dataclasses import replace
 from ipuperf.ir import Ir, Stream
 from ipuperf.pipelines import BuildRequest, HostInput, HostIo
 
+from .change import ProgramChange
 from .rerun import Rerun
-from .trial import Lever, ProgramChange, Trial, Untried, simulated
+from .trial import Lever, Trial, Untried, simulated
 
 COUNTS = (32, 64, 128)
 """The numbers of I/O tiles that are tried."""
@@ -44,7 +45,7 @@ class OverlappedIo(Lever):
             tiles = run.option("TensorLocations.numIOTiles", str(count))
             strategy = run.option("setExecutionStrategy", "poptorch.ShardedExecution()")
             diff = (*tiles, *strategy, *(_OVERLAP if tiles else ()))
-            yield simulated(run, ProgramChange(what, frozenset({"host I/O"}), diff=diff, of_pipeline=overlap))
+            yield simulated(run, ProgramChange(what, diff=diff, of_pipeline=overlap))
 
 
 def _obstacle(request: BuildRequest) -> str:
@@ -84,4 +85,4 @@ class IoTileCount(Lever):
 
             what = f"set {count} I/O tiles aside instead of {present_count}"
             diff = run.option("TensorLocations.numIOTiles", str(count))
-            yield simulated(run, ProgramChange(what, frozenset({"host I/O"}), diff=diff, of_ir=set_aside))
+            yield simulated(run, ProgramChange(what, diff=diff, of_ir=set_aside))

@@ -17,8 +17,9 @@ from ipuperf.lowering import Repeat, Sequence
 from ipuperf.lowering.steps import ControlStep
 from ipuperf.runtime.model_revision import ModelRequest
 
+from .change import ProgramChange
 from .rerun import Rerun
-from .trial import Lever, ProgramChange, Trial, Untried, simulated
+from .trial import Lever, Trial, Untried, simulated
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram, Step
@@ -162,7 +163,6 @@ class MoreMicroBatches(Lever):
 def _more_micro_batches(run: Rerun, count: int) -> ProgramChange:
     return ProgramChange(
         f"raise gradient accumulation from {count} to {FACTOR * count}",
-        frozenset({"micro-batches"}),
         Fraction(FACTOR),
         training=f"the global batch becomes {FACTOR} times as large",
         diff=(*run.option("Training.gradientAccumulation", str(FACTOR * count)), *_data(run, FACTOR)),
@@ -216,7 +216,6 @@ class CallLength(Lever):
             advice, _, work, count = _longer_call(run.device_program)
         change = ProgramChange(
             advice,
-            frozenset({"iterations"}),
             work,
             diff=(*run.option("deviceIterations", str(count)), *_data(run, int(work))),
         )

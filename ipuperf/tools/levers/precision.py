@@ -9,12 +9,12 @@ from typing import Any
 from ipuperf.pipelines import HostInput
 from ipuperf.runtime.model_revision import ModelRequest
 
+from .change import ProgramChange
 from .parts import expression, parts_of
 from .rerun import Rerun
-from .trial import Lever, ProgramChange, Trial, Untried, each_simulated
+from .trial import Lever, Trial, Untried, each_simulated
 
 IN_PROGRAM = "the program itself gives the types of its tensors"
-_TYPES = frozenset({"types"})
 
 
 def _float32(run: Rerun) -> bool:
@@ -48,10 +48,9 @@ class HalfModel(Lever):
         yield from each_simulated(
             run,
             [
-                ProgramChange(what, _TYPES, training=training, diff=diff, of_model=_halve),
+                ProgramChange(what, training=training, diff=diff, of_model=_halve),
                 ProgramChange(
                     f"{what}, partial sums too",
-                    _TYPES,
                     training=f"{training}; float16 partial sums",
                     diff=(*diff, *partials),
                     of_model=_halve_partials,
@@ -86,7 +85,6 @@ class HalfPart(Lever):
         converted = "tuple(x.half() if x.is_floating_point() else x for x in inputs)"
         return ProgramChange(
             f"compute {path} in float16",
-            _TYPES,
             training=f"float16 numbers in {path}",
             diff=(
                 f"+ {part}.half()",

@@ -7,12 +7,12 @@ from functools import partial
 
 from ipuperf.runtime.model_revision import ModelRequest
 
+from .change import ProgramChange
 from .parts import expression, parts_of
 from .rerun import Rerun
-from .trial import Lever, ProgramChange, Trial, Untried, each_simulated, simulated
+from .trial import Lever, Trial, Untried, each_simulated, simulated
 
 IN_PROGRAM = "the program itself says what runs again"
-_SUBJECT = frozenset({"recomputation"})
 _KEY = "autoRecomputation"
 _STANDARD, _ALL = 1, 4  # PopART's numbers of its kinds of recomputation
 
@@ -32,6 +32,7 @@ class RecomputationSwitch(Lever):
     """Recomputation off where the program has it, on where it has none."""
 
     change = "recomputation"
+    moves_work = True
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         model = run.model
@@ -57,7 +58,6 @@ def _allowed(allowed: bool) -> ProgramChange:
 
     return ProgramChange(
         "recompute the forward of stages" if allowed else "keep activations instead of recomputing them",
-        _SUBJECT,
         trades_memory=not allowed,
         diff=(f"+ config.allow_recompute = {allowed}",),
         of_model=set_option,
@@ -71,7 +71,6 @@ def _of_kind(run: Rerun, kind: int) -> ProgramChange:
     kinds = {0: "", 1: " between automatic checkpoints", 3: " of stages", 4: " between the program's checkpoints"}
     return ProgramChange(
         f"recompute the forward{kinds[kind]}" if kind else "keep activations instead of recomputing them",
-        _SUBJECT,
         trades_memory=kind == 0,
         diff=run.option("_Popart.set", f"'{_KEY}', {kind}"),
         of_model=set_option,
@@ -95,7 +94,6 @@ class KeptPart(Lever):
         keep = "lambda layer, inputs, output: poptorch.recomputationCheckpoint(output)"
         return ProgramChange(
             f"keep the results of the layers of {path} instead of recomputing them",
-            _SUBJECT,
             trades_memory=True,
             diff=(f"+ for layer in {layers}: layer.register_forward_hook({keep})",),
             of_model=partial(_keep, path=path),

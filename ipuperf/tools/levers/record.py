@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @checked()
 def lever_values(trace: Trace, results: LeverResults) -> dict[str, Any]:
     """The results of all levers, ready for JSON."""
-    trials = sorted((*results.trials, *results.pairs), key=lambda trial: (bool(trial.change.training), trial.cycles))
+    trials = sorted((*results.trials, *results.together), key=lambda trial: (bool(trial.change.training), trial.cycles))
     return {
         "cycles": results.cycles,
         "fullest": results.fullest,
@@ -32,7 +32,7 @@ def _values(trace: Trace, results: LeverResults, trial: Trial) -> dict[str, Any]
     change = trial.change
     return {
         "what": change.what,
-        "pair": trial in results.pairs,
+        "together": trial in results.together,
         "cycles": round(trial.cycles),
         "seconds": trace.seconds(round(trial.cycles)),
         "gain": float(results.gain(trial) / results.cycles),

@@ -9,9 +9,10 @@ from ipuperf.ir import Ir, RemoteBuffer, TensorSpec
 from ipuperf.lowering import DeviceProgram, RemoteTransfer, Repeat, Sequence, Step
 from ipuperf.pipelines import BuildRequest
 
+from .change import ProgramChange
 from .rerun import Rerun
 from .sharding import SMALLEST, shard, shardable
-from .trial import Lever, ProgramChange, Trial, Untried, simulated
+from .trial import Lever, Trial, Untried, simulated
 
 
 def _held(ir: Ir) -> dict[RemoteBuffer, int]:
@@ -51,13 +52,12 @@ class Sharding(Lever):
             return
         # A front end that builds pipelines shards the optimiser's work too. Other programs have loads and stores
         # rewritten, and their updates stay whole.
-        executable = run.fresh(_sharding)
-        touches = frozenset({"remote variables", "replicas"})
+        executable = run.with_change(ProgramChange("", of_pipeline=_sharding))
         if _sharded(executable.ir) > _sharded(run.executable.ir):
             advice = f"shard the optimiser state over the {replicas} replicas, and update shards"
             location = "poptorch.TensorLocationSettings().useOnChipStorage(False).useReplicatedTensorSharding()"
             diff = run.option("TensorLocations.setOptimizerLocation", location)
-            change = ProgramChange(f"{advice} (replicated tensor sharding)", touches, diff=diff, of_pipeline=_sharding)
+            change = ProgramChange(f"{advice} (replicated tensor sharding)", diff=diff, of_pipeline=_sharding)
             yield simulated(run, change)
             return
         buffers = shardable(executable.ir)
@@ -68,7 +68,7 @@ class Sharding(Lever):
             return
         shards = f"{len(buffers)} remote variables of at least {SMALLEST:,} elements"
         what = f"shard what Streaming Memory holds over the {replicas} replicas: {shards}"
-        yield simulated(run, ProgramChange(what, touches, of_ir=lambda ir: shard(ir, shardable(ir))))
+        yield simulated(run, ProgramChange(what, of_ir=lambda ir: shard(ir, shardable(ir))))
 
 
 def _sharding(request: BuildRequest) -> BuildRequest:
@@ -105,7 +105,6 @@ class OnChip(Lever):
             run,
             ProgramChange(
                 advice,
-                frozenset({"remote variables", "types", "replicas"}),
                 more_bytes=more_bytes,
                 trades_memory=True,
                 of_program=lambda program: without(program, buffer_ids),

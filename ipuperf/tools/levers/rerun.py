@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from ipuperf.runtime.origin import Origin, OriginError, read_origin
 from ipuperf.runtime.reaching import NotReachedError, executable_of
 from ipuperf.runtime.settings import RunSettings
 
+from .change import ProgramChange
 from .program_text import ProgramText
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Rerun:
         executable: the session as the program makes it.
         pipelines: the pipelines that were built up to it.
         models: the models that front ends were asked for up to it.
+        change: the change that the program has, as :meth:`after` makes it; levers act on the changed program.
 
     Raises:
         RerunError: the program has changed, fails, or takes other cycles than the run did.
@@ -62,14 +65,54 @@ class Rerun:
 
     def _start(self) -> None:
         """Run the program for the first time, and note what it asks of front ends."""
+        self.change = ProgramChange("")
         self.pipelines: list[BuildRequest] = []
         self.models: list[ModelRequest] = []
+        self.executable = self.fresh(self._note, self.models.append)
+        self._unchanged = self
 
-        def see(request: BuildRequest) -> BuildRequest:
-            self.pipelines.append(request)
-            return request
+    def _note(self, request: BuildRequest) -> BuildRequest:
+        self.pipelines.append(request)
+        return request
 
-        self.executable = self.fresh(see, self.models.append)
+    def after(self, change: ProgramChange, trace: Trace) -> Rerun:
+        """The program with one more change, whose trace is known. Further levers act on it."""
+        run = copy(self)
+        vars(run).pop("device_program", None)
+        run.change, run.trace = self.change.then(change), trace
+        if run.change.from_program:
+            run.pipelines, run.models = [], []
+        run.executable = run._changed(run.change)
+        return run
+
+    def with_change(self, change: ProgramChange) -> Executable:
+        """The session with one more change."""
+        return self.after(change, self.trace).executable
+
+    def _changed(self, change: ProgramChange) -> Executable:
+        """The session as the program makes it with a change; notes what front ends are asked for."""
+        first = self._unchanged
+
+        def of_model(request: ModelRequest) -> None:
+            # Models of the other kind, such as one for validation, stay as they are.
+            if change.of_model and first.model and request.training == first.model.training:
+                change.of_model(request)
+            self.models.append(request)
+
+        def of_pipeline(request: BuildRequest) -> BuildRequest:
+            return self._note(change.of_pipeline(request) if change.of_pipeline else request)
+
+        executable = self.fresh(of_pipeline, of_model) if change.from_program else first.executable
+        if change.of_ir:
+            change.of_ir(executable.ir)
+        if change.of_executable:
+            executable = change.of_executable(executable)
+        if change.of_program:
+            program = change.of_program(executable.device_program)
+            executable = executable.on(executable.machine)
+            # `cached_property` looks into the instance first, so this program is simulated instead of a lowered one.
+            vars(executable)["device_program"] = program
+        return executable
 
     @cached_property
     def text(self) -> ProgramText:

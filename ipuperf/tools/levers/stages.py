@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from ipuperf.lowering.steps import LocalStep
 from ipuperf.pipelines import BuildRequest
 
+from .change import ProgramChange
 from .layers import ModuleLayer, divided, layers_of, obstacle
 from .rerun import Rerun
-from .trial import Lever, ProgramChange, Trial, Untried, simulated
+from .trial import Lever, Trial, Untried, simulated
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram
@@ -67,6 +68,7 @@ class StageDivision(Lever):
     """Layers move to other stages."""
 
     change = "layers in other stages"
+    moves_work = True
 
     def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
         if len(run.device_program.ipus) == 1:
@@ -91,9 +93,7 @@ class StageDivision(Lever):
 
     def _trial(self, run: Rerun, chain: _Chain, division: Division) -> Trial:
         what = f"{chain.moves(division)}; {chain.uneven()}"
-        return simulated(
-            run, ProgramChange(what, frozenset({"stages"}), of_pipeline=partial(divided, division=division))
-        )
+        return simulated(run, ProgramChange(what, of_pipeline=partial(divided, division=division)))
 
 
 def _chain(request: BuildRequest, run: Rerun) -> _Chain:

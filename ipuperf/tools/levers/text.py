@@ -20,16 +20,16 @@ LISTED = 3
 def levers_text(trace: Trace, results: LeverResults) -> str:
     """The largest gains, each with the part of the time that it changes most and its diff. Ends with a newline.
 
-    Changes of the training, changes that cost memory, pairs, and those that were not tried are listed apart.
+    Changes of the training, changes that cost memory, several together, and those that were not tried are listed apart.
     """
     worth = [trial for trial in results.trials if results.worth(trial)]
     same = [trial for trial in worth if not trial.change.training]
     free = [trial for trial in same if not trial.change.trades_memory]
     titles = {
-        "Two together:": [pair for pair in results.pairs if not pair.change.training],
+        "Together:": [trial for trial in results.together if not trial.change.training],
         "At the price of memory:": [trial for trial in same if trial.change.trades_memory],
         "These change the training:": [trial for trial in worth if trial.change.training],
-        "Two together, which change the training:": [pair for pair in results.pairs if pair.change.training],
+        "Together, with a change of the training:": [trial for trial in results.together if trial.change.training],
     }
     others = "; ".join(trial.what for trial in results.trials if trial not in worth)
     lines = [] if results.fits else ["The program does not fit in memory. It does with each of the changes below."]

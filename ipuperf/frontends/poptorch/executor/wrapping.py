@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, TypeAlias, cast
 
 import torch
 
@@ -75,7 +75,7 @@ class Ties:
     @property
     def tied(self) -> bool:
         """Whether the module fetches its weights by itself."""
-        return _TIES.get(self._module) is self
+        return _ties_in(_TIES, self._module) is self
 
     def fetch(self) -> bool:
         """Bring the weights to the host if the IPUs have newer ones; whether they had."""
@@ -117,7 +117,7 @@ class Ties:
         for tensor in buffers:
             if type(tensor) is not torch.Tensor:
                 raise Error(f"a buffer of the module is a {type(tensor).__name__}, expected a torch.Tensor")
-        _TIES[self._module] = self
+        _TIES[self._module] = weakref.ref(self)
         for tensor in [*parameters, *buffers]:
             for peer in ties_of(tensor):
                 peer._shared.append(tensor)
@@ -168,8 +168,15 @@ def _class_of(thing: Any, ties: tuple[Ties, ...]) -> type:
     return known[plain, ties]
 
 
-_TIES: weakref.WeakKeyDictionary[torch.nn.Module, Ties] = weakref.WeakKeyDictionary()
-_LOOSENED: weakref.WeakKeyDictionary[torch.nn.Module, Ties] = weakref.WeakKeyDictionary()
+# Ties know their module, so a strong reference to them would keep it, and all of the user's program, forever.
+_TiesOfModules: TypeAlias = "weakref.WeakKeyDictionary[torch.nn.Module, weakref.ref[Ties]]"
+_TIES: _TiesOfModules = weakref.WeakKeyDictionary()
+_LOOSENED: _TiesOfModules = weakref.WeakKeyDictionary()
+
+
+def _ties_in(ties: _TiesOfModules, module: torch.nn.Module) -> Ties | None:
+    reference = ties.get(module)
+    return None if reference is None else reference()
 
 
 class _Module:
@@ -274,15 +281,16 @@ def plain(module: torch.nn.Module) -> Iterator[None]:
 
 def unwrap(module: torch.nn.Module) -> None:
     """Loosen the ties of a module that has some, its newest weights on the host, until :func:`rewrap`."""
-    ties = _TIES.get(module)
+    ties = _ties_in(_TIES, module)
     if ties is not None:
         ties.fetch()
         ties.loosen()
-        _LOOSENED[module] = ties
+        _LOOSENED[module] = weakref.ref(ties)
 
 
 def rewrap(module: torch.nn.Module) -> None:
     """Tie a module again that :func:`unwrap` has loosened."""
-    ties = _LOOSENED.pop(module, None)
+    ties = _ties_in(_LOOSENED, module)
+    _LOOSENED.pop(module, None)
     if ties is not None and ties._executor() is not None:
         ties.tie()

@@ -1,0 +1,62 @@
+"""The commands of the pages of the vendor's applications, where these and their packages are at hand."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from blocks import ROOT, Block, blocks_of, run, steps_of, text_of
+
+EXAMPLES = ROOT.parent / "shared" / "upstream" / "examples"
+PAGES = ("docs/applications/popxl.md", "docs/applications/poptorch.md")
+BESIDE = "docs/applications/index.md"
+"""Its file stands for the vendor's ``examples_utils``."""
+
+NEEDS = {
+    "nlp/bert/popxl": "torch, transformers, datasets, tfrecord, simple_parsing, yaml, scipy, wandb",
+    "nlp/bert/pytorch": "torch, transformers, tfrecord, scipy, yaml, wandb",
+    "vision/cnns/pytorch": "torch, torchvision, timm, yaml, wandb",
+}
+"""What the programs of an application import."""
+
+_SECTION = re.compile(r"^## [^\n]*\(`([\w/.]+)`\)$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+
+
+def sections(page: str) -> dict[str, list[Block]]:
+    """The blocks of each application's section, by its folder."""
+    blocks = blocks_of(page)
+    inside = {
+        folder: [block for block in blocks if block.text in text] for folder, text in _SECTION.findall(text_of(page))
+    }
+    return {folder: of_it for folder, of_it in inside.items() if of_it}
+
+
+SECTIONS = {folder: blocks for page in PAGES for folder, blocks in sections(page).items()}
+
+
+def test_every_block_belongs_to_an_application() -> None:
+    assert sum(map(len, SECTIONS.values())) == sum(len(blocks_of(page)) for page in PAGES)
+    assert set(SECTIONS) == set(NEEDS)
+
+
+@pytest.mark.slow("minutes")
+@pytest.mark.parametrize("folder", SECTIONS)
+def test_the_commands_of_an_application_run(folder: str, tmp_path: Path, child_environment: dict[str, str]) -> None:
+    if not EXAMPLES.is_dir():
+        pytest.skip("the vendor's applications are not at hand")
+    imports = subprocess.run(
+        [sys.executable, "-c", f"import {NEEDS[folder]}"], capture_output=True, text=True, check=False
+    )
+    if imports.returncode:
+        pytest.skip(imports.stderr.splitlines()[-1])
+    copy = tmp_path / "page"
+    shutil.copytree(EXAMPLES / folder, copy, copy_function=shutil.copyfile)
+    for path in (copy, *copy.rglob("*")):
+        path.chmod(0o755)
+    steps = steps_of([*blocks_of(BESIDE), *SECTIONS[folder]])
+    for step, (code, printed) in zip(steps, run(steps, copy, child_environment), strict=False):
+        assert code == step.exit, f"exit code {code} of\n{step.text}\n{printed[-3000:]}"

@@ -15,6 +15,8 @@ from ipuperf.calibration.measurements import read_measurements
 from ipuperf.calibration.programs import NamedPrograms, predicted
 from ipuperf.cli import cli
 from ipuperf.machine import load_machine, load_scaled
+from ipuperf.runtime.reaching import executable_of
+from ipuperf.runtime.settings import RunSettings
 from ipuperf.validation.units import UNITS
 
 pytest.importorskip("scipy")
@@ -95,6 +97,19 @@ def test_figures_changed_on_purpose_come_back(tmp_path: Path) -> None:
         assert (figure.value, figure.unit, figure.kind) == (known.after, known.unit, "calibrated")
         assert "measurements.csv" in figure.source
     assert written.chip.launch_cycles == before.chip.launch_cycles
+
+
+@pytest.mark.parametrize("factors", [{"host.call_overhead": 2.0}, {"chip.exchange_setup": 3.0, "chip.sync": 2.0}])
+def test_a_program_takes_on_a_changed_machine_what_it_takes_there(tmp_path: Path, factors: dict[str, float]) -> None:
+    """Built for one machine and moved, whether lowering reads the figures or not, and built for the other."""
+    file = measured(tmp_path, PROGRAMS[8:9], "pod4", {}, 0.0)
+    (row,) = read_measurements(file)
+    changed = load_scaled("pod4", factors)
+    on = NamedPrograms(file, []).on_machines(row, "pod4")
+    plain = on(load_machine("pod4"))
+    fresh = executable_of(tmp_path / "remote.py", ["4000000"], RunSettings(changed), 0)
+    assert on(changed)["time"] == fresh.simulated_run_seconds != plain["time"]
+    assert on(load_machine("pod4")) == plain
 
 
 def _own_machine(folder: Path, kind: str = "assumed") -> Path:

@@ -58,6 +58,7 @@ def wrong(folder: Path, text: str, *arguments: str) -> str:
         (f"{HEAD}host_to_device mod=kernel,time,1,s,pod4\n", "steps.csv: line 2: unknown key 'mod' (did you mean"),
         (f"{HEAD}host_to_device 400,time,1,s,pod4\n", "line 2: '400', allowed: NAME=VALUE"),
         (f"{HEAD}host_to_device machine=pod4,time,1,s,pod4\n", "'machine=pod4', the machine is named elsewhere"),
+        (f"{HEAD}host_to_device config=400 config.bytes=4,time,1,s,pod4\n", "'config=400', allowed: config.NAME=VALUE"),
         (f"{HEAD}train.py,time,1,s,pod4\n", "line 2: no script 'train.py'"),
         (f'{HEAD}"train.py ""a",time,1,s,pod4\n', "No closing quotation"),
         (f"{HEAD}TES-PEAK-N48 rows=1,flop rate,1,TFLOP/s,bow-1\n", "'rows=1' behind the case 'TES-PEAK-N48'"),
@@ -124,6 +125,21 @@ def test_the_machine_that_is_fitted_is_not_replaced(tmp_path: Path) -> None:
 def test_a_program_on_which_no_figure_has_an_effect(tmp_path: Path) -> None:
     said = wrong(tmp_path, f"{HEAD}tile_products mode=kernel precision=f16.16 config.rows=64,cycles,1000,cycles,pod4\n")
     assert "pod4: no figure that is assumed or calibrated changes one of these programs" in said
+
+
+def test_two_scripts_of_one_name(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text("", encoding="utf-8")
+    paths = [str(tmp_path / folder / "train.py") for folder in ("a", "b")]
+    assert "allowed: scripts with different names" in wrong(tmp_path, f"{HEAD}train.py,time,1,s,pod4\n", *paths)
+
+
+def test_a_program_without_time_on_the_device(tmp_path: Path) -> None:
+    script = "import popxl\nwith popxl.Session(popxl.Ir(), 'ipu_hw') as session:\n    session.run()\n"
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    said = wrong(tmp_path, f"{HEAD}train.py,device time,1,s,pod4\n")
+    assert "line 2: 'device time' of 'train.py' is predicted as 0.0, which no factor changes" in said
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,10 @@ class NamedPrograms:
         for source in sources:
             if source.suffix not in (".toml", *SCRIPTS):
                 raise CalibrationError(f"{source}: allowed: a script ({', '.join(SCRIPTS)}) or a file of cases (.toml)")
-        self.scripts = {path.name: path for path in sources if path.suffix in SCRIPTS}
+        scripts = [path for path in sources if path.suffix in SCRIPTS]
+        self.scripts = {path.name: path for path in scripts}
+        if len(self.scripts) < len(scripts):
+            raise CalibrationError(f"{', '.join(map(str, scripts))}: allowed: scripts with different names")
         files = [path for path in sources if path.suffix == ".toml"]
         everything = [read_cases(known=problem), *(read_cases(path, known=problem) for path in files)]
         self.cases = {case.id: case for cases in everything for case in cases.cases}
@@ -162,7 +165,7 @@ def predicted(measurement: Measurement, values: Values) -> float:
     """Return the quantity of a row, in its base unit.
 
     Raises:
-        CalibrationError: the program has no such quantity.
+        CalibrationError: the program has no such quantity, or it is 0.
     """
     if measurement.quantity not in values:
         quantities = [name for name in values if not name.startswith("memory")]
@@ -170,7 +173,13 @@ def predicted(measurement: Measurement, values: Values) -> float:
             f"{measurement.where}: quantity: {measurement.quantity!r} is not defined for {measurement.program!r}"
             f"{instead_of(measurement.quantity, quantities)}"
         )
-    return values[measurement.quantity]
+    value = values[measurement.quantity]
+    if not value > 0:
+        raise CalibrationError(
+            f"{measurement.where}: {measurement.quantity!r} of {measurement.program!r} is predicted as {value}, which "
+            "no factor changes; measure another quantity"
+        )
+    return value
 
 
 def _words(measurement: Measurement) -> list[str]:
@@ -194,6 +203,8 @@ def _values(where: str, words: Sequence[str], machine: str) -> dict[str, Any]:
             raise CalibrationError(f"{where}: {word!r}, allowed: NAME=VALUE")
         if name in ("machine", "model"):
             raise CalibrationError(f"{where}: {word!r}, the {name} is named elsewhere")
+        if name == "config":
+            raise CalibrationError(f"{where}: {word!r}, allowed: config.NAME=VALUE")
         option = name.removeprefix("config.")
         (values if option == name else values["config"])[option] = _json(text)
     return values

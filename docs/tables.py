@@ -265,8 +265,8 @@ def results(name: str) -> str:
 
 TABLES |= {
     name: partial(results, name)
-    for name in ("validation classes", "validation intervals", "validation rows", "validation misses", "free choices",
-                 "growth", "lines", "sensitivity", "leave one out", "leave one out by class",
+    for name in ("validation classes", "validation intervals", "roofline", "validation rows", "validation misses",
+                 "free choices", "growth", "lines", "sensitivity", "leave one out", "leave one out by class",
                  "remote variables", "memory rows")
 }  # fmt: skip
 TABLES |= {

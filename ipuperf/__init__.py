@@ -22,7 +22,7 @@ SHORT_NAMES = {
         *("popxl", "popxl_addons", "poptorch", "poptorch_geometric", "tensorflow"),
         *("popart", "popdist", "cppimport", "pva"),
     ),
-    "tools": ("datasets", "levers", "sweep", "testing", "tuning", "validation"),
+    "tools": ("calibration", "datasets", "levers", "sweep", "testing", "tuning", "validation"),
     "pipelines": ("schedules",),
 }
 """Packages that users import without naming the room they stand in, by room."""

@@ -1,5 +1,5 @@
 """The command line: ``ipuperf run``, ``report``, ``compare``, ``export``, ``machines``, ``demo``, ``estimate``,
-``validate``, ``sweep``, ``tune``. Each command has a module beside this one.
+``validate``, ``calibrate``, ``sweep``, ``tune``. Each command has a module beside this one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 from ipuperf.progress import LOGGER
 from ipuperf.version import __version__, arithmetic
 
+from .calibrate import calibrate
 from .compare import compare
 from .completion import register
 from .demo import demo
@@ -114,7 +115,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, report, compare, export, machines, demo, validate, estimate, sweep, tune):
+for command in (run, report, compare, export, machines, demo, validate, calibrate, estimate, sweep, tune):
     cli.add_command(command)
 for command in (*cli.commands.values(), *estimate.commands.values(), cli):
     # A program may load this module anew beside commands that have the options.

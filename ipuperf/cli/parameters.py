@@ -125,6 +125,13 @@ def case_ids() -> Sequence[str]:
     return [case.id for case in read_cases().cases]
 
 
+def figure_keys() -> Sequence[str]:
+    """Return the dotted keys of the figures that machines may have."""
+    from ipuperf.machine.schema import FIGURES
+
+    return list(FIGURES)
+
+
 def _schedules() -> Sequence[str]:
     from ipuperf.pipelines.schedules import SCHEDULES
 

@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     "--choices", is_flag=True, help="Also simulate what cases could have chosen where no source states a setting."
 )
 @click.option(
+    "--baseline",
+    is_flag=True,
+    help="Also compare with a plain roofline: peak bandwidths, and one efficiency fitted to the same rows.",
+)
+@click.option(
     "--sensitivity",
     "sensitive",
     is_flag=True,
@@ -64,7 +69,8 @@ if TYPE_CHECKING:
     "json_path",
     metavar="FILE",
     type=OutputFile(),
-    help="Also write the rows (with --sensitivity or --leave-one-out: its table) as a JSON list.",
+    help="Also write the rows, with --baseline also its classes, as a JSON list (with --sensitivity or "
+    "--leave-one-out: its table).",
 )
 @click.option(
     "--plot",
@@ -78,6 +84,7 @@ def validate(
     slow: bool,
     names: tuple[str, ...],
     choices: bool,
+    baseline: bool,
     sensitive: bool,
     figures: tuple[str, ...],
     left_out: bool,
@@ -94,7 +101,8 @@ def validate(
     """
     from ipuperf.tools.validation import BUILT_IN, check_format, draw, problem, read_cases, select
 
-    _check_options(choices, sensitive, figures, left_out, plot_path)
+    additions = {"--choices": choices, "--baseline": baseline, "--plot": plot_path is not None}
+    _check_options([name for name, is_given in additions.items() if is_given], sensitive, figures, left_out)
     if plot_path is not None:
         check_format(plot_path)
     selection = read_cases(BUILT_IN if source is None else source, known=problem)
@@ -108,6 +116,8 @@ def validate(
         text, table = _leave_one_out(cases_to_run, jobs)
     else:
         rows, text, table = _predictions(selection, slow, choices, jobs)
+        if baseline:
+            text, table = _with_baseline(rows, text, table)
         if plot_path is not None:
             draw(rows, plot_path)
     echo(text)
@@ -115,16 +125,13 @@ def validate(
         _write(table, json_path)
 
 
-def _check_options(
-    choices: bool, sensitive: bool, figures: tuple[str, ...], left_out: bool, plot_path: Path | None
-) -> None:
-    """Raise one clear error for options that do not go together."""
+def _check_options(additions: Sequence[str], sensitive: bool, figures: tuple[str, ...], left_out: bool) -> None:
+    """Raise one clear error for options that do not go together; ``additions`` go with predictions alone."""
     if sensitive and left_out:
         raise click.UsageError("--sensitivity and --leave-one-out, allowed: one of them")
     analysis = "--sensitivity" if sensitive else "--leave-one-out" if left_out else ""
-    for name, is_given in (("--choices", choices), ("--plot", plot_path is not None)):
-        if analysis and is_given:
-            raise click.UsageError(f"{name} means nothing with {analysis}, leave it out")
+    if analysis and additions:
+        raise click.UsageError(f"{additions[0]} means nothing with {analysis}, leave it out")
     if figures and not sensitive:
         raise click.UsageError("--figure means nothing without --sensitivity")
 
@@ -143,6 +150,15 @@ def _predictions(
         raise CaseError(why_none_ran(skipped))
     values = [{**row.as_dict(), "interval": interval_of(row)} for row in rows]
     return rows, report(rows, skipped, selection.not_expressed), values
+
+
+def _with_baseline(
+    rows: Sequence[Row], text: str, table: list[dict[str, object]]
+) -> tuple[str, list[dict[str, object]]]:
+    """Append the comparison with the roofline to the text and to the table."""
+    from ipuperf.tools.validation import baseline, baseline_text
+
+    return f"{text}\n{baseline_text(rows)}", [*table, *(entry.as_dict() for entry in baseline(rows))]
 
 
 def _sensitivity(cases: Sequence[Case], figures: tuple[str, ...], jobs: int) -> tuple[str, list[dict[str, object]]]:

@@ -60,6 +60,7 @@ def test_own_cases_are_printed_and_written(cases: Path, tmp_path: Path) -> None:
         "low",
         "high",
         "choices",
+        "roofline",
     ]
     assert list(row) == keys
     assert row["error"] == pytest.approx(row["predicted"] / 1.0 - 1)

@@ -20,6 +20,7 @@ from ipuperf.validation.leaving_out import LeftOut, by_class_left_out, left_out_
 from ipuperf.validation.plot import draw
 from ipuperf.validation.programs import Figures, figures, problem
 from ipuperf.validation.results import LEFT_OUT, ROWS, SENSITIVITY, read_rows
+from ipuperf.validation.roofline import baseline_text
 from ipuperf.validation.rows import Row, Skipped, by_class, runs
 from ipuperf.validation.scaling import lines_text, scaling_text
 from ipuperf.validation.sensitivity import FigureEffect, sensitivity_text
@@ -65,7 +66,10 @@ def rows() -> list[Row]:
             for choice in case.choices
             for place, value in enumerate(choice.others, 1)
         )
-        made.append(Row(case, case.measured.value * (1 + off), found, others))
+        measured = case.measured.value
+        # A third of the rows is computing, a third moving, a third has no roofline.
+        roofline = ({}, {"flops": measured * (1.5 + off), "ddr": measured}, {"exchange": measured / 2})[number % 3]
+        made.append(Row(case, measured * (1 + off), found, others, roofline))
     return made
 
 
@@ -81,6 +85,7 @@ TEXTS: Mapping[str, Callable[[], Any]] = {
     "report-of-few": lambda: report(rows()[:3], [], []),
     "rows": lambda: [json.dumps(row.as_dict()) for row in rows()[::5]],
     "classes": lambda: by_class(rows()),
+    "roofline": lambda: baseline_text(rows()),
     "scaling": lambda: "\n".join(scaling_text(rows())),
     "lines": lambda: "\n".join(lines_text(rows())),
     "sensitivity": lambda: sensitivity_text(EFFECTS),
@@ -105,7 +110,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TABLES = ("classes", "every_row", "misses", "choices", "growth", "lines_table", "sensitivity_table", "left_out")
-TABLES += ("left_out_classes", "remote_variables", "memory_rows")
+TABLES += ("left_out_classes", "remote_variables", "memory_rows", "roofline")
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -80,6 +80,7 @@ def test_json_row_has_the_agreed_keys() -> None:
         "low": pytest.approx(3.0),
         "high": pytest.approx(3.0),
         "choices": [],
+        "roofline": {},
     }
 
 

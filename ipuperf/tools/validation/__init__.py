@@ -9,6 +9,7 @@ from ipuperf.tools.validation.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.leaving_out import by_class_left_out, leave_one_out, left_out_text
 from ipuperf.tools.validation.plot import check_format, draw
 from ipuperf.tools.validation.programs import Figures, Program, figures, problem
+from ipuperf.tools.validation.roofline import ClassBaseline, baseline, baseline_text
 from ipuperf.tools.validation.rows import Row, Run, Skipped, by_class, predict, runs, summarise
 from ipuperf.tools.validation.scaling import Growth, Line, Lines, Scaling, lines, scaling
 from ipuperf.tools.validation.sensitivity import FigureEffect, sensitivity, sensitivity_text
@@ -20,6 +21,7 @@ __all__ = [
     "CaseError",
     "Cases",
     "Choice",
+    "ClassBaseline",
     "FigureEffect",
     "Figures",
     "Growth",
@@ -33,6 +35,8 @@ __all__ = [
     "Run",
     "Scaling",
     "Skipped",
+    "baseline",
+    "baseline_text",
     "by_class",
     "by_class_left_out",
     "check_format",

@@ -12,6 +12,7 @@ from ipuperf.report.intervals import validated
 from ipuperf.tools.validation.cases import Case, read_cases
 from ipuperf.tools.validation.evidence import coverages
 from ipuperf.tools.validation.results import LEFT_OUT, SENSITIVITY, read, read_rows
+from ipuperf.tools.validation.roofline import baseline
 from ipuperf.tools.validation.rows import MISS, ClassSummary, Row, by_class, runs, summarise
 from ipuperf.tools.validation.scaling import lines, scaling
 from ipuperf.tools.validation.units import QUANTITIES
@@ -89,6 +90,23 @@ def intervals(folder: Path) -> str:
 
 def _whole(share: float) -> str:
     return f"{share:,.0%}".replace("%", " %")
+
+
+def roofline(folder: Path) -> str:
+    """Table of errors by class beside those of a plain roofline, and the efficiency that was fitted."""
+    _, rows = _all(folder)
+    classes_of_runs = baseline(rows)
+    lines = [
+        (entry.name, str(entry.runs), _percent(entry.mean), _percent(entry.median), _percent(entry.roofline_mean),
+         _percent(entry.roofline_median))
+        for entry in classes_of_runs
+    ]  # fmt: skip
+    text = table(("class", "runs", "mean abs. error", "median", "roofline: mean", "median"), lines)
+    if not lines:
+        return "No row has a roofline."
+    without = sum(not row.roofline for row in rows)
+    efficiency = _percent(classes_of_runs[0].efficiency)
+    return f"{text}\n\nFitted: {efficiency} of the peak FLOP/s. {without} values have no roofline in these results."
 
 
 def every_row(folder: Path) -> str:
@@ -246,6 +264,7 @@ def memory_rows(folder: Path) -> str:
 TABLES: dict[str, Table] = {
     "validation classes": classes,
     "validation intervals": intervals,
+    "roofline": roofline,
     "validation rows": every_row,
     "validation misses": misses,
     "free choices": choices,

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tools.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
 from ipuperf.tools.validation.errors import CaseError, NotAvailable, UnknownOption
+from ipuperf.tools.validation.roofline import seconds_at_peak
 from ipuperf.tools.validation.units import QUANTITIES, UNITS
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ class Figures:
         demand: bytes on the fullest tile of each IPU of a replica.
         bytes_per_tile: the memory of a tile.
         profile: what the run spends its time on; None where it is not known.
+        peak_seconds: seconds that each resource needs at its peak for what ``values["time"]`` spans
+            (:func:`~.roofline.seconds_at_peak`); empty unless asked for.
     """
 
     values: Mapping[str, float]
@@ -80,6 +83,7 @@ class Figures:
     demand: tuple[int, ...] = ()
     bytes_per_tile: int = 0
     profile: Profile | None = None
+    peak_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def predicted(self, case: Case) -> float:
         """Return the measured quantity in the unit of the measurement, including what the measuring itself adds.
@@ -100,6 +104,19 @@ class Figures:
             value += measured.harness_cycles / self.cycles_per_second
         return value / UNITS[measured.unit][1]
 
+    def bounds(self, case: Case) -> dict[str, float]:
+        """Return the measured quantity, in its unit, if each resource alone bound the run; empty for memory."""
+        quantity, (_, unit) = case.measured.quantity, UNITS[case.measured.unit]
+        dimension = QUANTITIES[quantity].dimension
+        if dimension == "bytes" or not self.peak_seconds:
+            return {}
+        if QUANTITIES[quantity].less_is_faster:
+            scale = self.cycles_per_second if dimension == "cycles" else 1.0
+            return {name: scale * seconds / unit for name, seconds in self.peak_seconds.items()}
+        # A rate is work over time, and the work is the same.
+        work = self.values[quantity] * self.values["time" if dimension == "rate" else "device time"]
+        return {name: work / seconds / unit for name, seconds in self.peak_seconds.items()}
+
 
 def figures(case: Case) -> Figures:
     """Build, lower and simulate the program of a case.
@@ -109,25 +126,33 @@ def figures(case: Case) -> Figures:
         NotAvailable: a package is not installed.
         Errors of building and lowering pass through.
     """
-    return prepared(case)(load_machine(case.machine), False)
+    return prepared(case, peaks=True)(load_machine(case.machine), False)
 
 
-def prepared(case: Case) -> Callable[[Machine, bool], Figures]:
+def prepared(case: Case, *, peaks: bool = False) -> Callable[[Machine, bool], Figures]:
     """Build the program of a case and return a function that gives its figures on a machine.
 
     The machine is the case's own or one with some figures changed. The function's second argument says that lowering
     gives the same program as for the case's own machine. The program is then lowered once for all such machines.
 
+    Args:
+        peaks: whether the figures have :attr:`Figures.peak_seconds`.
+
     Raises:
         As :func:`figures`; lowering raises when the returned function is called.
     """
     if case.model in BENCHMARKS:
-        return lambda machine, lowered_alike: _benchmark_figures(case, machine)
-    program = program_of(case)
+        return lambda machine, lowered_alike: _benchmark_figures(case, machine, peaks)
+    return on_machines(program_of(case), case.calls, peaks=peaks)
+
+
+def on_machines(program: Program, calls: int, *, peaks: bool = False) -> Callable[[Machine, bool], Figures]:
+    """As :func:`prepared`, for a program that is built; ``calls`` as in :class:`~.cases.Case`."""
 
     def on(machine: Machine, lowered_alike: bool) -> Figures:
         executable = program.executable.on(machine, lowered_alike=lowered_alike)
-        return _program_figures(replace(program, executable=executable), case.calls)
+        figures = _program_figures(replace(program, executable=executable), calls)
+        return _with_peaks(figures, executable, program.runs / program.steps) if peaks else figures
 
     return on
 
@@ -202,21 +227,27 @@ def _unused(case: Case) -> str | None:
     return None
 
 
-def _benchmark_figures(case: Case, machine: Machine) -> Figures:
+def _benchmark_figures(case: Case, machine: Machine, peaks: bool) -> Figures:
     if case.precision == "f8.16":
         raise CaseError(f"{case.file}: case {case.id!r}: precision: 'f8.16' has no data type here, allowed: f32, f16.*")
     try:
         built = BENCHMARKS[case.model](case, machine, **case.config)
         machine.place(case.replicas, ipus_per_replica(built.ir))
-        return _built_figures(built, case, machine)
+        return _built_figures(built, case, machine, peaks)
     except ValueError as error:  # no plan exists for the size, or the machine is too small
         raise CaseError(f"{case.file}: case {case.id!r}: {error}") from error
 
 
-def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
+def _built_figures(built: Benchmark, case: Case, machine: Machine, peaks: bool) -> Figures:
     executable = Executable(
         built.ir, machine, name=case.model, settings=RunSettings(), host=HostOptions(case.prefetch, front_end=False)
     )
+    figures = _measured_part(built, case, executable)
+    return _with_peaks(figures, executable, 1 / built.times) if peaks else figures
+
+
+def _measured_part(built: Benchmark, case: Case, executable: Executable) -> Figures:
+    """Return the figures of what a micro-benchmark counts."""
     if not built.counted and not built.part:
         return _figures(executable, built.work, built.rate, built.times, case.calls)
     # Parts of a host transfer are only in the trace; vertices are only in the lowered program.
@@ -226,7 +257,7 @@ def _built_figures(built: Benchmark, case: Case, machine: Machine) -> Figures:
     else:
         cycles = sum(_counted(built, step) for step in executable.device_program.walk())
     return _rates(
-        {"cycles": cycles / built.times, "device time": machine.chip.seconds(cycles) / built.times},
+        {"cycles": cycles / built.times, "device time": executable.machine.chip.seconds(cycles) / built.times},
         built.work / built.times,
         built.rate,
         executable,
@@ -373,6 +404,12 @@ def _figures(executable: Executable, work: float, rate: str, times: int, calls: 
     seconds = whole * clock + (executable.first_run_seconds / calls if calls else 0.0)
     values = {"time": seconds / times, "device time": device * clock / times, "cycles": device / times}
     return _rates(values, work / times, rate, executable)
+
+
+def _with_peaks(figures: Figures, executable: Executable, times: float) -> Figures:
+    """Add the seconds at peak of ``times`` runs."""
+    seconds = seconds_at_peak(executable.trace)
+    return replace(figures, peak_seconds={name: times * value for name, value in seconds.items()})
 
 
 def _rates(values: dict[str, float], work: float, rate: str, executable: Executable) -> Figures:

@@ -129,7 +129,7 @@ def _row(case: Case, entry: dict[str, Any]) -> Row:
         for choice in entry["choices"]
         for alternative in choice["others"]
     )
-    return Row(case, entry["predicted"], Figures({}, 1.0, remarks=remarks), others)
+    return Row(case, entry["predicted"], Figures({}, 1.0, remarks=remarks), others, entry.get("roofline", {}))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,12 +25,14 @@ class Row:
 
     Attributes:
         others: key, value and prediction of each other value of the case's choices; empty if these were not predicted.
+        roofline: the value if each resource at its peak alone bound the run (:mod:`.roofline`); empty: it has none.
     """
 
     case: Case
     predicted: float
     figures: Figures
     others: tuple[tuple[str, Any, float], ...] = ()
+    roofline: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def error(self) -> float:
@@ -76,6 +78,7 @@ class Row:
 
         ``error`` is relative. ``calibrated_on`` says whether a figure was fitted to the row, and ``fits`` whether the
         program fits the memory. ``choices`` lists what is chosen, why, and the predictions with other values.
+        ``roofline`` has the value by resource, as above.
         """
         measured = self.case.measured
         # Values may be lists, which cannot be keys, so their texts are.
@@ -109,6 +112,7 @@ class Row:
             "low": self.low,
             "high": self.high,
             "choices": choices,
+            "roofline": dict(self.roofline),
         }
 
 
@@ -293,8 +297,9 @@ def row_of(case: Case, known: Mapping[str, Figures | NotAvailable], choices: boo
         for choice in (case.choices if choices else ())
         for value, alternative in zip(choice.others, choice.cases, strict=True)
     )
-    # A published difference of two programs is predicted as one.
-    return Row(case, predicted(case) - (predicted(case.minus) if case.minus else 0.0), case_figures, others)
+    # A published difference of two programs is predicted as one. A difference of bounds bounds nothing.
+    value = predicted(case) - (predicted(case.minus) if case.minus else 0.0)
+    return Row(case, value, case_figures, others, {} if case.minus else case_figures.bounds(case))
 
 
 def runs(rows: Sequence[Row]) -> list[Run]:

@@ -207,6 +207,7 @@ class Comparison:
                 _ratio_sentence(first_run, run),
                 *_memory_sentence(first_run, run),
             )
+            if line
         ]
 
     def changed(self, group: str) -> pd.DataFrame:
@@ -341,7 +342,9 @@ def _time_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
 
 
 def _ratio_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
-    """Where the ratio of the measured times lies."""
+    """Where the ratio of the measured times lies; "" for two runs that take the same time in every part."""
+    if first_run.time.parts == other_run.time.parts:
+        return ""
     low, high = other_run.ratio_to(first_run)
     text = f"Measured, {other_run.name} takes {low:.3g} to {high:.3g} times as long nine times of ten"
     return text + (": the order of the two is not certain." if low < 1 < high else ".")

@@ -192,24 +192,34 @@ def conformal(scores: Iterable[float], coverage: float = COVERAGE) -> float:
     return ordered[min(math.ceil((len(ordered) + 1) * coverage), len(ordered)) - 1]
 
 
-def interval_from(profile: Profile, evidence: Sequence[Evidence], group: str = "") -> Interval:
-    """The interval of a run from validated runs of its group (default: :func:`group_of`).
+@dataclass(frozen=True)
+class _Basis:
+    """What intervals of a group rest on.
 
-    Where nine tenths mean nothing, below nine runs, those of all groups with the same first word stand in, then all.
+    Attributes:
+        name: the group, or the wider one that stands in for it.
+        runs: its validated runs.
+        below, above: logarithms of the bounds for a run that is like one of them.
     """
-    group = group or group_of(profile)
-    name, alike = _alike(group, evidence)
+
+    name: str
+    runs: Sequence[Evidence]
+    below: float
+    above: float
+
+
+def _basis(group: str, evidence: Sequence[Evidence]) -> _Basis:
+    name, runs = _alike(group, evidence)
     if group == BY_HOST:
         # A script only adds to what was predicted, so each side has a twentieth of the errors beyond it.
-        below, above = (conformal((sign * run.error for run in alike), (1 + COVERAGE) / 2) for sign in (-1, 1))
-        return Interval(below, above, name, len(alike), 0.0)
+        below, above = (conformal((sign * run.error for run in runs), (1 + COVERAGE) / 2) for sign in (-1, 1))
+        return _Basis(name, runs, below, above)
     scores = []
-    for run in alike:
-        others = [other for other in alike if other.run != run.run]
+    for run in runs:
+        others = [other for other in runs if other.run != run.run]
         scores.append(abs(run.error) / (1 + WIDENING * novelty(run.profile, others)))
-    new = novelty(profile, alike)
-    width = conformal(scores) * (1 + WIDENING * new)
-    return Interval(width, width, name, len(alike), new)
+    limit = conformal(scores)
+    return _Basis(name, runs, limit, limit)
 
 
 def _alike(group: str, evidence: Sequence[Evidence]) -> tuple[str, Sequence[Evidence]]:
@@ -224,10 +234,27 @@ def _alike(group: str, evidence: Sequence[Evidence]) -> tuple[str, Sequence[Evid
     return "all", evidence
 
 
+def _around(profile: Profile, group: str, basis: _Basis) -> Interval:
+    new = 0.0 if group == BY_HOST else novelty(profile, basis.runs)
+    factor = 1 + WIDENING * new
+    return Interval(basis.below * factor, basis.above * factor, basis.name, len(basis.runs), new)
+
+
+def interval_from(profile: Profile, evidence: Sequence[Evidence], group: str = "") -> Interval:
+    """The interval of a run from validated runs of its group (default: :func:`group_of`).
+
+    Where nine tenths mean nothing, below nine runs, those of all groups with the same first word stand in, then all.
+    """
+    group = group or group_of(profile)
+    return _around(profile, group, _basis(group, evidence))
+
+
 @checked
 def interval(trace: Trace) -> Interval:
     """The interval of the time of a trace's runs."""
-    return interval_from(profile(trace), validated())
+    run = profile(trace)
+    group = group_of(run)
+    return _around(run, group, _validated_basis(group))
 
 
 @checked
@@ -241,18 +268,30 @@ def ratio_interval(one: Trace, other: Trace) -> Interval:
 
 
 def ratio_interval_from(one: Profile, other: Profile, evidence: Sequence[Evidence]) -> Interval:
-    """The interval of the ratio of two runs with these profiles, from validated runs."""
+    """The interval of the ratio of two runs with these profiles, from validated runs with a peer of their family."""
     name, alike = _alike(group_of(other), evidence)
-    scores = []
-    for run in alike:
-        family = [peer for peer in alike if peer.family == run.family and peer.run != run.run]
-        if family:
-            peer = min(family, key=lambda peer: distance(run.profile, peer.profile))
-            apart = distance(run.profile, peer.profile)
-            scores.append(abs(run.error - peer.error) / (1 + WIDENING * apart))
+    scores = _differences(alike)
+    if len(scores) < _ENOUGH:
+        name, scores = "all", _differences(evidence)
     apart = distance(one, other)
     width = conformal(scores) * (1 + WIDENING * apart)
     return Interval(width, width, name, len(scores), apart)
+
+
+def _differences(runs: Sequence[Evidence]) -> list[float]:
+    """By how much the errors of each run and the nearest one of its family differ, for two that are alike."""
+    scores = []
+    for run in runs:
+        family = [peer for peer in runs if peer.family == run.family and peer.run != run.run]
+        if family:
+            apart, error = min((distance(run.profile, peer.profile), peer.error) for peer in family)
+            scores.append(abs(run.error - error) / (1 + WIDENING * apart))
+    return scores
+
+
+@cache
+def _validated_basis(group: str) -> _Basis:
+    return _basis(group, validated())
 
 
 @cache

@@ -33,6 +33,9 @@ COVERAGE = 0.9
 WIDENING = 4.0
 """An interval is ``1 + WIDENING`` times as wide where all of the time goes to what no validated run does."""
 
+ENOUGH = 9
+"""The least number of runs for an interval: of fewer none lies beyond nine tenths."""
+
 EVIDENCE = Path(__file__).with_name("evidence.json")
 """The validated runs; ``ipuperf.tools.validation.evidence`` writes them."""
 
@@ -48,7 +51,6 @@ _PARTS = {
 }
 _ON_TILES = ["compute", "exchange", "sync"]
 _FEW_KINDS = 3
-_ENOUGH = 9
 _LEAST_SHARE = 0.002
 
 
@@ -187,8 +189,11 @@ def novelty(profile: Profile, evidence: Sequence[Evidence]) -> float:
 
 
 def conformal(scores: Iterable[float], coverage: float = COVERAGE) -> float:
-    """The score that a new one does not exceed with probability ``coverage``; their largest where they are too few."""
-    ordered = sorted(scores)
+    """The score that a new one does not exceed with probability ``coverage``; their largest where they are too few.
+
+    Without any score nothing is known, and it is infinite.
+    """
+    ordered = sorted(scores) or [math.inf]
     return ordered[min(math.ceil((len(ordered) + 1) * coverage), len(ordered)) - 1]
 
 
@@ -229,7 +234,7 @@ def _alike(group: str, evidence: Sequence[Evidence]) -> tuple[str, Sequence[Evid
         (group, [run for run in evidence if run.group == group]),
         (f"all {kind}s", [run for run in evidence if run.group.split()[0] == kind]),
     ):
-        if len(alike) >= _ENOUGH:
+        if len(alike) >= ENOUGH:
             return name, alike
     return "all", evidence
 
@@ -271,7 +276,7 @@ def ratio_interval_from(one: Profile, other: Profile, evidence: Sequence[Evidenc
     """The interval of the ratio of two runs with these profiles, from validated runs with a peer of their family."""
     name, alike = _alike(group_of(other), evidence)
     scores = _differences(alike)
-    if len(scores) < _ENOUGH:
+    if len(scores) < ENOUGH:
         name, scores = "all", _differences(evidence)
     apart = distance(one, other)
     width = conformal(scores) * (1 + WIDENING * apart)

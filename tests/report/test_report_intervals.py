@@ -47,6 +47,7 @@ def test_nine_of_ten_new_scores_are_below() -> None:
 
 def test_few_scores_give_their_largest() -> None:
     assert [conformal(range(1, count + 1)) for count in (1, 8, 9, 10, 19, 20)] == [1, 8, 9, 10, 18, 19]
+    assert conformal([]) == math.inf
 
 
 def test_distances_of_profiles() -> None:

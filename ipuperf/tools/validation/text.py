@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from ipuperf.report.intervals import ENOUGH
 from ipuperf.tools.validation.cases import NotExpressed
 from ipuperf.tools.validation.evidence import coverages, evidence_of
 from ipuperf.tools.validation.rows import MISS, Row, Skipped, by_class, summarise
@@ -97,9 +98,9 @@ def _classes(rows: Sequence[Row]) -> list[str]:
 
 
 def _coverage(rows: Sequence[Row]) -> list[str]:
-    """How often intervals from some of the runs hold for the others; nothing where one run or none has a profile."""
+    """How often intervals from some of the runs hold for the others; nothing where they are too few to say so."""
     evidence = evidence_of(rows)
-    if len(evidence) < 2:
+    if len(evidence) < ENOUGH:
         return []
     lines = [f"{'intervals of':26}{'runs':>6}{'hold':>8}{'half width':>12}{'new family':>12}{'half width':>12}"]
     for kind in coverages(evidence):

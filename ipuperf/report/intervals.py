@@ -34,7 +34,7 @@ WIDENING = 4.0
 """An interval is ``1 + WIDENING`` times as wide where all of the time goes to what no validated run does."""
 
 ENOUGH = 9
-"""The least number of runs for an interval: of fewer none lies beyond nine tenths."""
+"""The least number of runs for an interval: the largest of fewer errors does not cover nine tenths."""
 
 EVIDENCE = Path(__file__).with_name("evidence.json")
 """The validated runs; ``ipuperf.tools.validation.evidence`` writes them."""

@@ -347,7 +347,7 @@ def test_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, g
     monkeypatch.setattr(
         run,
         "in_processes",
-        lambda sweep, pieces, jobs: ({**each, "failure": "x", "format": 1} for p in pieces for each in p),
+        lambda sweep, pieces, jobs: ({**each, "failure": "x", "format": 2} for p in pieces for each in p),
     )
     for progress in (None, True, False):
         run_sweep(sweep, tmp_path / "out", table=None, progress=progress)

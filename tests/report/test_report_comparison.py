@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ipuperf.report import compare, comparison_page, comparison_text, comparison_values, step_time
+from ipuperf.report import compare, comparison_page, comparison_text, comparison_values, ratio_interval, step_time
 from ipuperf.report.breakdown import run_instances
 from ipuperf.trace import MEMORY_CATEGORIES, TraceError
 
@@ -60,7 +60,9 @@ def test_growth_and_the_sentences_that_explain_it(comparison, trace, slower):
     assert comparison.growth == pytest.approx(
         {"time of a run": runs[1] / runs[0] - 1, "peak tile memory": peaks[1] / peaks[0] - 1}
     )
-    time, memory = comparison.sentences()
+    time, measured, memory = comparison.sentences()
+    low, high = ratio_interval(trace, slower).around(runs[1] / runs[0])
+    assert measured.startswith(f"Measured, after takes {low:.3g} to {high:.3g} times as long nine times of ten")
     assert time.startswith("after takes 1.005 ms, 23.4% longer than before (814.2 us). The largest change is compute,")
     assert re.search(r"above all in bwd\d\.\d/MatMul\.$", time)
     assert "10.0% more than that of before" in memory
@@ -77,7 +79,8 @@ def test_a_wait_is_explained_by_the_op_that_is_waited_for(synthetic):
         build.add("runs", 0, "run", 0, 1100)
         return build.trace(num_ipus=2)
 
-    (sentence,) = compare({"a": two(500), "b": two(900)}).sentences()
+    sentence, measured = compare({"a": two(500), "b": two(900)}).sentences()
+    assert measured.endswith(": the order of the two is not certain.")
     assert sentence.startswith(
         "b takes 594.6 ns, as long as a. The largest change is waiting for an IPU with more work"
     )

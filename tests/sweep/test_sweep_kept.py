@@ -25,7 +25,7 @@ from ipuperf.sweep.constraints import Constraint
 from ipuperf.sweep.plots import draw, pareto_front
 from ipuperf.sweep.spec import Configuration
 from ipuperf.sweep.store import Store
-from ipuperf.sweep.table import RESULTS, read_table, table_of, write_table
+from ipuperf.sweep.table import FORMAT, RESULTS, read_table, table_of, write_table
 
 
 def outcome(call: Callable[[], Any], there: Path) -> list[str]:
@@ -140,7 +140,7 @@ def table() -> pd.DataFrame:
         (machine, n, m) for machine in ("pod4", "pod16") for n in (8, 2, 4) for m in (1, 3)
     ):
         row = {"machine": machine, "n": n, "m": m, "ok": bool(m % 2), "split": [n, m] if m > 1 else "a", "seed": 0}
-        row |= {"format": 1, "took_seconds": 0.5, "ipuperf": "1", "ipus": 4, "bytes_per_tile": 700}
+        row |= {"format": FORMAT, "took_seconds": 0.5, "ipuperf": "1", "ipus": 4, "bytes_per_tile": 700}
         if number == 5:
             row |= {"failure": 'ValueError: "x", =1'}
         else:
@@ -226,14 +226,14 @@ def test_runs_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     store = Store(tmp_path / "out")
     assert store.row("k") is None
     for number in (1, 2):
-        store.write("k", {"n": number, "format": 1})
-        assert Store(tmp_path / "out").row("k") == {"n": number, "format": 1}
+        store.write("k", {"n": number, "format": FORMAT})
+        assert Store(tmp_path / "out").row("k") == {"n": number, "format": FORMAT}
     (store.runs / "k" / ".row.x.tmp").mkdir()
     assert [path.name for path in (Store(tmp_path / "out").runs / "k").iterdir()] == ["row.json"]
     monkeypatch.setattr(os, "replace", lambda file, target: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         store.write("k", {})
-    assert store.row("k") == {"n": 2, "format": 1}
+    assert store.row("k") == {"n": 2, "format": FORMAT}
     assert [path.name for path in (store.runs / "k").iterdir()] == ["row.json"]
     for text, message in (
         ("[]", "no row of `ipuperf sweep`; delete"),
@@ -268,7 +268,7 @@ def test_rows_of_failures(golden: Golden) -> None:
         2000,
         "a bxx",
         0.25,
-        1,
+        FORMAT,
     )
     assert work.failed({}, "a")["took_seconds"] == 0
     errors = (SweepError("own"), SweepError(""), ValueError("other"), ValueError())

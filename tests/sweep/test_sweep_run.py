@@ -108,7 +108,7 @@ def test_rows_of_another_version(tmp_path: Path, encoder: Sweep, in_this_process
     run_sweep(one, tmp_path, table=None)
     file = next((tmp_path / "runs").glob("*/row.json"))
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 7}))
-    with pytest.raises(SweepError, match=r"row\.json: of format 7, this version of ipuperf reads 1"):
+    with pytest.raises(SweepError, match=r"row\.json: of format 7, this version of ipuperf reads 2"):
         run_sweep(one, tmp_path, table=None)
     file.write_text("{")
     with pytest.raises(SweepError, match="delete its folder"):

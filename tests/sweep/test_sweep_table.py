@@ -12,16 +12,16 @@ from matplotlib.axes import Axes
 
 from ipuperf.sweep import SweepError, draw, plots, read_table, write_table
 from ipuperf.sweep.plots import pareto_front
-from ipuperf.sweep.table import RESULTS, table_of
+from ipuperf.sweep.table import FORMAT, RESULTS, table_of
 
 ROWS = [
     {"machine": "pod4", "split": [1, 2], "width": 8, "seed": 0, "fits": True, "cycles": 10, "samples_per_second": 5.5,
-     "max_tile_bytes": 100, "format": 1},
+     "max_tile_bytes": 100, "format": FORMAT},
     {"machine": "pod16", "split": "a", "width": 8, "seed": 0, "fits": False, "reason": "no", "cycles": 2**53 + 1,
-     "samples_per_second": 9.0, "max_tile_bytes": 50, "format": 1},
-    {"machine": "pod4", "split": [3], "width": 16, "seed": 0, "failure": "ValueError: x, \"y\"", "format": 1},
+     "samples_per_second": 9.0, "max_tile_bytes": 50, "format": FORMAT},
+    {"machine": "pod4", "split": [3], "width": 16, "seed": 0, "failure": "ValueError: x, \"y\"", "format": FORMAT},
     {"machine": "pod16", "split": [1], "width": 16, "seed": 0, "fits": True, "cycles": 7,
-     "samples_per_second": 0.1 + 0.2, "max_tile_bytes": 90, "format": 1},
+     "samples_per_second": 0.1 + 0.2, "max_tile_bytes": 90, "format": FORMAT},
 ]  # fmt: skip
 FACTORS = ("machine", "split", "width", "seed")
 
@@ -51,8 +51,10 @@ def test_values_of_mixed_types_and_lists_are_json() -> None:
 
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of(ROWS, FACTORS)
-    write_table(table.assign(format=2), tmp_path / "later.csv")
-    with pytest.raises(SweepError, match=r"later\.csv: of format 2, this version of ipuperf reads 1"):
+    write_table(table.assign(format=FORMAT + 1), tmp_path / "later.csv")
+    with pytest.raises(
+        SweepError, match=rf"later\.csv: of format {FORMAT + 1}, this version of ipuperf reads {FORMAT}"
+    ):
         read_table(tmp_path / "later.csv")
     table.drop(columns="format").to_csv(tmp_path / "other.csv")
     with pytest.raises(SweepError, match="no column 'format'"):
@@ -96,7 +98,7 @@ def test_machines_of_different_clocks_are_drawn_in_time(tmp_path: Path, monkeypa
     monkeypatch.setattr(Axes, "set", lambda self, **labels: drawn.update(labels))
     monkeypatch.setattr(Axes, "set_title", lambda self, title, **how: drawn.update(title=title))
     monkeypatch.setattr(Axes, "plot", lambda self, x, y, label, **how: drawn.update({label: list(y)}))
-    row = {"fits": True, "format": 1}
+    row = {"fits": True, "format": FORMAT}
     rows = [
         {**row, "machine": machine, "width": width, "layers": layers, "cycles": 1_330_000, "seconds": 1.33e6 / clock}
         for machine, clock in (("pod4", 1.33e9), ("bow-pod4", 1.85e9))
@@ -137,7 +139,7 @@ def test_numbers_of_a_heat_map_can_be_read(tmp_path: Path, monkeypatch: pytest.M
         Axes, "text", lambda self, x, y, text, **how: drawn.append((text, how["color"], how["fontsize"]))
     )
     cells = [
-        {"n": n, "m": m, "fits": True, "cycles": 100_000 * (n + m), "format": 1} for n in (1, 2, 3) for m in (1, 2)
+        {"n": n, "m": m, "fits": True, "cycles": 100_000 * (n + m), "format": FORMAT} for n in (1, 2, 3) for m in (1, 2)
     ]
     draw(table_of(cells, ("n", "m")), "heatmap:n,m,cycles", tmp_path / "p.png")
     longest = max(len(text) for text, *_ in drawn)

@@ -55,7 +55,7 @@ _LEAST_SHARE = 0.002
 
 
 @dataclass(frozen=True)
-class Profile:
+class RunProfile:
     """What a run spends its time on.
 
     Attributes:
@@ -71,11 +71,11 @@ class Profile:
     chip: str
     ipus: int
 
-    def without_host(self) -> Profile:
+    def without_host(self) -> RunProfile:
         """The profile of the time on the device."""
         rest = {name: share for name, share in self.shares.items() if name != HOST}
         whole = sum(rest.values()) or 1.0
-        return Profile({name: share / whole for name, share in rest.items()}, self.trains, self.chip, self.ipus)
+        return RunProfile({name: share / whole for name, share in rest.items()}, self.trains, self.chip, self.ipus)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Evidence:
     run: str
     family: str
     group: str
-    profile: Profile
+    profile: RunProfile
     error: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Interval:
 
 
 @checked
-def profile(trace: Trace) -> Profile:
+def profile(trace: Trace) -> RunProfile:
     """What a trace spends the time of all its IPUs on."""
     ops = trace.operations_by_ipu(of_each_class=True)
     times = ops["ipus"]
@@ -148,10 +148,10 @@ def profile(trace: Trace) -> Profile:
     shares = {name: cycles / whole for name, cycles in sorted(spent.items()) if cycles / whole >= _LEAST_SHARE}
     meta = trace.meta
     chip = f"{meta['tiles_per_ipu']} tiles at {meta['clock_hz'] / 1e9:g} GHz"
-    return Profile(shares, bool(set(ops["phase"]) & {"bwd", "update"}), chip, int(meta["num_ipus"]))
+    return RunProfile(shares, bool(set(ops["phase"]) & {"bwd", "update"}), chip, int(meta["num_ipus"]))
 
 
-def group_of(profile: Profile) -> str:
+def group_of(profile: RunProfile) -> str:
     """The group of a run: ``bound by the host`` from half of its time on, ``training``, ``inference``, or kernels.
 
     A run is of kernels where at most three types of ops are in its profile. Its group is ``kernel`` and the type with
@@ -168,13 +168,13 @@ def group_of(profile: Profile) -> str:
     return f"kernel {max(kinds, key=lambda name: kinds[name], default='')}".strip()
 
 
-def distance(one: Profile, other: Profile) -> float:
+def distance(one: RunProfile, other: RunProfile) -> float:
     """The share of the time that two runs spend on different things (total variation), 0 to 1."""
     names = one.shares.keys() | other.shares.keys()
     return sum(abs(one.shares.get(name, 0.0) - other.shares.get(name, 0.0)) for name in names) / 2
 
 
-def novelty(profile: Profile, evidence: Sequence[Evidence]) -> float:
+def novelty(profile: RunProfile, evidence: Sequence[Evidence]) -> float:
     """The share of the time that goes to what no validated run does.
 
     It is the distance to the nearest run, and all of the time on a chip that none of them has. On more IPUs than any of
@@ -239,13 +239,13 @@ def _alike(group: str, evidence: Sequence[Evidence]) -> tuple[str, Sequence[Evid
     return "all", evidence
 
 
-def _around(profile: Profile, group: str, basis: _Basis) -> Interval:
+def _around(profile: RunProfile, group: str, basis: _Basis) -> Interval:
     new = 0.0 if group == BY_HOST else novelty(profile, basis.runs)
     factor = 1 + WIDENING * new
     return Interval(basis.below * factor, basis.above * factor, basis.name, len(basis.runs), new)
 
 
-def interval_from(profile: Profile, evidence: Sequence[Evidence], group: str = "") -> Interval:
+def interval_from(profile: RunProfile, evidence: Sequence[Evidence], group: str = "") -> Interval:
     """The interval of a run from validated runs of its group (default: :func:`group_of`).
 
     Where nine tenths mean nothing, below nine runs, those of all groups with the same first word stand in, then all.
@@ -272,7 +272,7 @@ def ratio_interval(one: Trace, other: Trace) -> Interval:
     return ratio_interval_from(profile(one), profile(other), validated())
 
 
-def ratio_interval_from(one: Profile, other: Profile, evidence: Sequence[Evidence]) -> Interval:
+def ratio_interval_from(one: RunProfile, other: RunProfile, evidence: Sequence[Evidence]) -> Interval:
     """The interval of the ratio of two runs with these profiles, from validated runs with a peer of their family."""
     name, alike = _alike(group_of(other), evidence)
     scores = _differences(alike)
@@ -308,6 +308,6 @@ def validated() -> tuple[Evidence, ...]:
 def _evidence(entry: dict[str, Any]) -> Evidence:
     names = ("shares", "trains", "chip", "ipus")
     return Evidence(
-        profile=Profile(**{name: entry[name] for name in names}),
+        profile=RunProfile(**{name: entry[name] for name in names}),
         **{name: value for name, value in entry.items() if name not in names},
     )

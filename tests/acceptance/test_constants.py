@@ -50,12 +50,12 @@ CONSTANTS = {
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ATOM _ARRAY _VECTOR _OBJECT _ROW _SHIFT,
         lowering/planner/multi.py _ABOVE, lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
-        lowering/planner/search.py _FINER _FIRST _GUESSES _GUESS_CYCLES
+        lowering/planner/search.py _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
         simulation/simulate.py TOLD_EVERY PACKED_EVERY MOST_BEGINNINGS, simulation/party.py _BUNDLES_KEPT,
         simulation/network.py SCALE, simulation/templates.py _TEMPLATES_KEPT,
-        simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT _SPLITS_KEPT, simulation/transfers.py _MOST,
+        simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT _SPLITS_KEPT,
         ops/binding.py BLOCK, ops/blocks.py BLOCK,
         ops/products/unrolling.py FEWEST_COLUMNS,
         ops/selection/gather.py PIECE,
@@ -63,7 +63,8 @@ CONSTANTS = {
         FAMILIES, pipelines/build.py _SEED_STRIDE
         """,
     ASSUMED: """
-        lowering/outlining.py _LOOKED_AT, lowering/planner/candidates.py _MOST_PASSES FEW_PASSES,
+        lowering/lookups.py MAP_CYCLES, lowering/outlining.py _LOOKED_AT, lowering/planner/candidates.py _MOST_PASSES
+        FEW_PASSES, lowering/planner/originals.py _RUNGS,
         lowering/planner/layers.py _JOINT_ROWS, lowering/rearrangements.py IMAGE_CHANNELS, ops/losses/ctc.py CELL,
         ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
         """,

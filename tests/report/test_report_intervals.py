@@ -14,7 +14,7 @@ from ipuperf.report.intervals import (
     HOST,
     WIDENING,
     Evidence,
-    Profile,
+    RunProfile,
     conformal,
     distance,
     group_of,
@@ -32,8 +32,8 @@ from ipuperf.trace.schema import KINDS
 CHIP = "1472 tiles at 1.33 GHz"
 
 
-def made(trains: bool = True, chip: str = CHIP, ipus: int = 1, **shares: float) -> Profile:
-    return Profile(shares, trains, chip, ipus)
+def made(trains: bool = True, chip: str = CHIP, ipus: int = 1, **shares: float) -> RunProfile:
+    return RunProfile(shares, trains, chip, ipus)
 
 
 def test_nine_of_ten_new_scores_are_below() -> None:

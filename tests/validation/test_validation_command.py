@@ -61,8 +61,11 @@ def test_own_cases_are_printed_and_written(cases: Path, tmp_path: Path) -> None:
         "high",
         "choices",
         "roofline",
+        "interval",
     ]
     assert list(row) == keys
+    low, high = row["interval"]
+    assert low < row["predicted"] < high
     assert row["error"] == pytest.approx(row["predicted"] / 1.0 - 1)
     assert "<svg" in picture.read_text(encoding="utf-8")
 

@@ -19,7 +19,7 @@ from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
 from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.report import weight_update_windows
-from ipuperf.report.intervals import Profile, profile
+from ipuperf.report.intervals import RunProfile, profile
 from ipuperf.requirements import pip_install
 from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
@@ -82,7 +82,7 @@ class Figures:
     remarks: tuple[str, ...] = ()
     demand: tuple[int, ...] = ()
     bytes_per_tile: int = 0
-    profile: Profile | None = None
+    profile: RunProfile | None = None
     peak_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def predicted(self, case: Case) -> float:

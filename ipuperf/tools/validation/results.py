@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ipuperf.report.intervals import Profile
+from ipuperf.report.intervals import RunProfile
 from ipuperf.tools.validation.cases import Case, read_cases
 from ipuperf.tools.validation.evidence import evidence_of
 from ipuperf.tools.validation.leaving_out import by_class_left_out, leave_one_out
@@ -95,7 +95,7 @@ def put_aside(folder: Path, case: Case) -> Figures:
             for key, value in data.items()
         }
         if fields["profile"] is not None:
-            fields["profile"] = Profile(**fields["profile"])
+            fields["profile"] = RunProfile(**fields["profile"])
         return Figures(**fields)
     case_figures = figures(case)
     from ipuperf.trace import replacing

@@ -154,7 +154,7 @@ def run(steps: list[Step], folder: Path, environment: dict[str, str]) -> list[tu
     programs = folder.parent / f"{folder.name}-programs"
     programs.mkdir()
     scripts = {
-        "ipuperf": f"#!{sys.executable}\nfrom ipuperf.cli import main\nmain()\n",
+        "ipuperf": f"#!{sys.executable}\nfrom ipuperf.cli import main\nif __name__ == '__main__':\n    main()\n",
         "python": f'#!/bin/sh\nexec "{sys.executable}" "$@"\n',
         "pytest": f'#!/bin/sh\nexec "{sys.executable}" -m pytest -p no:cacheprovider "$@"\n',
     }

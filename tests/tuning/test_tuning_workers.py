@@ -102,7 +102,7 @@ def test_outcomes_are_kept(best: float, golden: Golden) -> None:
         assert found.took_seconds > 0
         row = {**found.row({}), "ipuperf": ""}
         assert Outcome.of_row(3, row) == found
-        row["outcome"]["took_seconds"] = 0
+        row["outcome"] |= {"took_seconds": 0, "interval": [f"{bound:.6g}" for bound in found.interval or ()]}
         said += [
             f"{changed} {found.fits}",
             *(f"  {k}: {f'{v:.6g}' if isinstance(v, float) else v}" for k, v in row["outcome"].items()),

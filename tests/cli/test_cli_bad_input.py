@@ -139,6 +139,15 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
         "--machine": {**MACHINES, "gc200-1": "4 replicas"},
         "--seed": dict.fromkeys(["-1", str(2**32), "1.5", "''", "x"], "Invalid value for '--seed'"),
     },
+    "calibrate": {"measurements": {"gone.csv": "'gone.csv' does not exist", "''": "an empty text is no path"}},
+    "calibrate ok.py": {
+        "programs": {"gone.py": "'gone.py' does not exist", "''": "an empty text is no path"},
+        # The file of measurements comes first; tests/calibration has wrong machines and figures beside a right one.
+        "--machine": {"nosuch": "ok.py: unknown column"},
+        "--figure": {"chip.synk": "ok.py: unknown column"},
+        "--noise": {"x": "not a valid float range", "-1": "not in the range 0<x<1", "1": "not in the range 0<x<1"},
+        "--out": {"''": "an empty text is no path"},
+    },
     "validate": {
         "--cases": {
             "''": "an empty text is no path",

@@ -266,7 +266,7 @@ def interval(trace: Trace) -> Interval:
 def ratio_interval(one: Trace, other: Trace) -> Interval:
     """The interval of the time of ``other`` over that of ``one``.
 
-    Two runs of a program share most of their errors. So the scores are differences between the errors of a validated
+    Two runs of a program share a part of their errors. So the scores are differences between the errors of a validated
     run and the nearest one of its family, over the same factor for what the two do not share.
     """
     return ratio_interval_from(profile(one), profile(other), validated())
@@ -278,7 +278,9 @@ def ratio_interval_from(one: RunProfile, other: RunProfile, evidence: Sequence[E
     scores = _differences(alike)
     if len(scores) < ENOUGH:
         name, scores = "all", _differences(evidence)
-    apart = distance(one, other)
+    # Nobody compared hardware of a chip that no validated run has with anything.
+    strange = one.chip != other.chip and not {one.chip, other.chip} <= {run.profile.chip for run in evidence}
+    apart = 1.0 if strange else distance(one, other)
     width = conformal(scores) * (1 + WIDENING * apart)
     return Interval(width, width, name, len(scores), apart)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import pytest
 from levercases import PIPELINE, Case, cycles_of
@@ -15,7 +16,7 @@ from ipuperf.levers.measure import _outcomes, measure
 from ipuperf.levers.precision import HalfModel, HalfPart
 from ipuperf.levers.proportion import MemoryProportion
 from ipuperf.levers.recomputation import KeptPart, RecomputationSwitch
-from ipuperf.levers.trial import Lever
+from ipuperf.levers.trial import Lever, simulated
 
 pytest.importorskip("torch")
 
@@ -119,6 +120,19 @@ def test_several_changes_take_what_the_program_with_their_lines_takes(case: Case
         changed = case.run(by_hand(PIPELINE, trial.change.diff))
         assert trial.cycles * trial.change.work == cycles_of(changed), trial.what
         assert trial.cycles < min(one.cycles for one in results.trials if trial.what.startswith(f"{one.what};"))
+
+
+@pytest.mark.heavy
+def test_a_change_after_itself_has_the_lines_of_both(case: Case) -> None:
+    """Sizes of batches are those of the user's file, times all factors."""
+    run, lever = case.rerun(case.run(CONVOLUTIONS)), MicroBatches()
+    trial = Trial(run.change, run.trace)
+    for size in (8, 16):
+        changed = run.after(trial.change, trial.trace)
+        trial = simulated(changed, lever._change(changed, changed.torch_model, Fraction(2)))
+        assert f"+ batch_size={size}" in trial.change.diff
+        assert sum("batch_size" in line for line in trial.change.diff) == 2
+        assert trial.cycles == cycles_of(case.run(by_hand(CONVOLUTIONS, trial.change.diff)))
 
 
 PRODUCT = """

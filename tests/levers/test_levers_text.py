@@ -89,6 +89,18 @@ def test_the_lines_of_two_changes_become_those_of_one() -> None:
     )
 
 
+def test_a_keyword_is_scaled_by_all_changes() -> None:
+    """The second change replaces the lines of the first one, also where the two cancel each other."""
+    first = ProgramChange("a", diff=("- batch_size=4", "+ batch_size=8", "+ x"), scaled={"batch_size": Fraction(2)})
+    second = ProgramChange("b", diff=("- batch_size=4", "+ batch_size=32"), scaled={"batch_size": Fraction(4)})
+    back = ProgramChange("c", scaled={"batch_size": Fraction(1, 2)})
+    assert first.then(second).diff == ("+ x", *second.diff)
+    assert (first.then(second).scale("batch_size"), first.scale("ipu_id")) == (8, 1)
+    assert first.then(back).diff == ("+ x",)
+    twice, more = (ProgramChange("d", diff=(f"+ # and pass {n} times as many samples in a call",)) for n in (2, 16))
+    assert twice.then(more).diff == more.diff
+
+
 def test_parts_of_a_module() -> None:
     nn = pytest.importorskip("torch").nn
     blocks = nn.ModuleList([nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(3)])

@@ -115,7 +115,10 @@ def test_a_ratio_is_surer_than_its_runs() -> None:
     """Runs of one family that are all 10 % off say nothing against a comparison of two of them."""
     runs = [Evidence(f"r{n}", "f", "training", made(MatMul=1.0), 0.1 + n / 1000) for n in range(12)]
     assert interval_from(made(MatMul=1.0), runs).above > 0.1
-    assert ratio_interval_from(made(MatMul=1.0), made(MatMul=1.0), runs).above < 0.012
+    alike = ratio_interval_from(made(MatMul=1.0), made(MatMul=1.0), runs).above
+    assert alike < 0.012
+    strange = ratio_interval_from(made(MatMul=1.0), made(MatMul=1.0, chip="of another design"), runs)
+    assert strange.above == pytest.approx((1 + WIDENING) * alike)
 
 
 def test_the_profile_of_a_trace(trace: Trace) -> None:

@@ -5,7 +5,8 @@ these leave out. So a better figure may change the order of two estimates and le
 figures can run the plans of a weaker chip as well, so lowering chooses among several plans by the cycles it charges.
 
 A chip that is nowhere weaker than its preset has the plans of fixed rungs (:data:`_RUNGS`) between the preset's figures
-and its own. A better chip has the plans of a weaker one and more, so it is never slower.
+and its own. Where one figure is changed, a better chip has the plans of a weaker one and more, so it is never slower.
+Where several are, they climb the rungs together, and a plan of a chip with fewer changes may be missing.
 """
 
 from __future__ import annotations

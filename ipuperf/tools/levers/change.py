@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ class ProgramChange:
         trades_memory: whether it undoes something that the program does to save memory.
         training: what it changes of the training itself, in words; "" if results stay the same but for rounding.
         diff: lines of the user's program, without (``- ...``) and with (``+ ...``) the change.
+        scaled: factors of keyword arguments in these lines; a change that follows multiplies them.
         of_model: changes the model that a front end is asked for.
         of_pipeline: changes pipelines before they are built.
         of_ir: changes the program before it is lowered.
@@ -39,6 +41,7 @@ class ProgramChange:
     trades_memory: bool = False
     training: str = ""
     diff: tuple[str, ...] = ()
+    scaled: Mapping[str, Fraction] = field(default_factory=dict)
     of_model: Callable[[ModelRequest], None] | None = None
     of_pipeline: Callable[[BuildRequest], BuildRequest] | None = None
     of_ir: Callable[[Ir], None] | None = None
@@ -50,6 +53,10 @@ class ProgramChange:
         """Whether the user's program has to start again for it."""
         return bool(self.of_model or self.of_pipeline or self.of_ir)
 
+    def scale(self, name: str) -> Fraction:
+        """The factor of a keyword argument, 1 if it stays as it is."""
+        return self.scaled.get(name, Fraction(1))
+
     def then(self, other: ProgramChange) -> ProgramChange:
         """Both changes as one. The other one was chosen for the program with this one."""
         return ProgramChange(
@@ -58,7 +65,8 @@ class ProgramChange:
             self.more_bytes + other.more_bytes,
             self.trades_memory or other.trades_memory,
             "; ".join(filter(None, (self.training, other.training))),
-            _one_diff(self.diff, other.diff),
+            _one_diff(self.diff, other),
+            {**self.scaled, **{name: self.scale(name) * factor for name, factor in other.scaled.items()}},
             _in_turn(self.of_model, other.of_model),
             _in_turn(self.of_pipeline, other.of_pipeline),
             _in_turn(self.of_ir, other.of_ir),
@@ -79,14 +87,18 @@ def _in_turn(first: Callable[[Any], Any] | None, second: Callable[[Any], Any] | 
     return both
 
 
-def _one_diff(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
-    """The lines of two diffs of the same text. Where both replace a line or add a call, the second one does."""
-    replaced = {_place(line) for line in second}
-    return (*(line for line in first if _place(line) not in replaced), *second)
+def _one_diff(first: Sequence[str], other: ProgramChange) -> tuple[str, ...]:
+    """The lines of two diffs of the same text. Where both are about one place, those of the second one stand."""
+    replaced = {_place(line) for line in other.diff} | {f"{sign} {name}=" for name in other.scaled for sign in "-+"}
+    return (*(line for line in first if _place(line) not in replaced), *other.diff)
 
 
 def _place(line: str) -> str:
-    """What a line of a diff is about: the line that goes, or the call that comes (with its key, where it sets one)."""
+    """What a line of a diff is about: a keyword, the line that goes, or the call that comes (with the key it sets)."""
+    if keyword := re.match(r"[-+] \w+=", line):
+        return keyword[0]
+    if line.startswith("+ #"):
+        return re.sub(r"\d+", "", line)
     if line.startswith("- ") or "(" not in line:
         return line
     call, arguments = line.split("(", 1)

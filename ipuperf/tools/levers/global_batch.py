@@ -65,7 +65,8 @@ class MicroBatches(Lever):
         return ProgramChange(
             f"make micro-batches {size}, with {name} {new} instead of {old}",
             training="batch norms see micro-batches of another size" if batch_norms and model.training else "",
-            diff=(*run.option(_call(model), str(new)), *run.text.keyword("batch_size", factor, "DataLoader")),
+            diff=(*run.option(_call(model), str(new)), *run.keyword("batch_size", factor, "DataLoader")),
+            scaled={"batch_size": factor},
             of_model=lambda request: _set_count(request, new),
         )
 
@@ -100,15 +101,18 @@ class Replicas(Lever):
             _set_count(request, count)
             request.options.setExecutionStrategy(_merged(request.options.execution_strategy, factor))
 
-        places = run.text.keyword("ipu_id", Fraction(1, factor))
+        scale = Fraction(1, factor)
+        places = run.keyword("ipu_id", scale)
+        in_one = (run.change.scale("ipu_id") * scale).denominator
         return ProgramChange(
             f"have {replicas} replicas on {ipus // factor} IPU{'s' if ipus > factor else ''} each instead of "
             f"{model.options.replication_factor} on {ipus}, with {count} micro-batches each instead of {_count(model)}",
             diff=(
                 *run.option("replicationFactor", str(replicas)),
                 *run.option(_call(model), str(count)),
-                *(places or (f"+ # the blocks of IPU n on IPU n // {factor}",)),
+                *(places or (f"+ # the blocks of IPU n on IPU n // {in_one}",)),
             ),
+            scaled={"ipu_id": scale},
             of_model=divide,
         )
 

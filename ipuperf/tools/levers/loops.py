@@ -172,6 +172,7 @@ def _more_micro_batches(run: Rerun, count: int) -> ProgramChange:
 def _data(run: Rerun, factor: int) -> tuple[str, ...]:
     """What a PopTorch program that calls its model without a data loader has to change besides an option."""
     by_hand = run.torch_model is not None and "DataLoader(" not in run.text.text
+    factor = int(run.change.work * factor)
     return (f"+ # and pass {factor} times as many samples in a call",) if by_hand else ()
 
 

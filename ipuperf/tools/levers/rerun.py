@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,6 +123,10 @@ class Rerun:
     def option(self, call: str, arguments: str) -> tuple[str, ...]:
         """The diff with which an option of PopTorch is set; empty for other programs."""
         return () if self.torch_model is None else self.text.called(call, arguments)
+
+    def keyword(self, name: str, factor: Fraction, function: str = "") -> tuple[str, ...]:
+        """The diff in which a keyword argument of the user's program is scaled, by the changes before this one too."""
+        return self.text.keyword(name, self.change.scale(name) * factor, function)
 
     @property
     def torch_model(self) -> ModelRequest | None:

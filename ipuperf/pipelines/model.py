@@ -55,6 +55,22 @@ Source = Data | HostInput | Activation | Seed
 
 
 @dataclass(frozen=True)
+class MovingAverage:
+    """A running mean of a variable: with each weight update ``mean = f mean + (1 - f) variable``.
+
+    The mean takes the value that the variable had during the micro-batches, before its own update.
+
+    Attributes:
+        mean, variable: both on the IPU of the stage.
+        factor: index of the stage's output that holds ``f``; the last micro-batch's counts.
+    """
+
+    mean: Variable
+    variable: Variable
+    factor: int
+
+
+@dataclass(frozen=True)
 class StageGraph:
     """The forward graph of a stage, or of one of several concurrent stages.
 
@@ -66,6 +82,7 @@ class StageGraph:
         updates: ``{output index: variable}``: state that takes the output's value after each forward (running
             statistics); a recomputed forward does not write it again.
         checkpoints: tensors of the graph to keep in addition to the inputs when the forward is recomputed.
+        averages: running means that are kept with each weight update; only in training.
         recomputed: ops of the graph that run again inside the backward pass, each right before the first gradient op
             that needs it. Only the checkpoints and their operands from elsewhere then wait for the backward pass. Leave
             it empty for a schedule with recomputation cells, which runs the whole forward again by itself.
@@ -78,6 +95,7 @@ class StageGraph:
     updates: Mapping[int, Variable] = field(default_factory=dict)
     checkpoints: Sequence[Tensor] = ()
     recomputed: Collection[Op] = frozenset()
+    averages: Sequence[MovingAverage] = ()
 
 
 @dataclass(frozen=True)

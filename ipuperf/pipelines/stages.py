@@ -289,6 +289,8 @@ class PipelineStageWriter:
         self.give_directly(routine, values)
         for index, variable in self.stage.description.updates.items():
             make(CopyVarUpdate, variable, results[self.graph.outputs[index]])
+        for average in self.stage.description.averages:
+            self.builder.weights.keep_average(average, results[self.graph.outputs[average.factor]], self.ipu)
         if self.seed is not None:
             # The first word tells stages and replicas apart; only the second one counts micro-batches.
             add_(self.seed, routine.constant(np.array([0, 1], np.uint32), UINT32, "next_micro_batch"))

@@ -33,7 +33,7 @@ from ipuperf.ops import (
 
 from .clipping import Reduced, check_limit, clip
 from .loss_scaling import LossScaling
-from .model import GRADIENT_SCALE, LOSS_SCALE, PipelineError, Training
+from .model import GRADIENT_SCALE, LOSS_SCALE, MovingAverage, PipelineError, Training
 from .remote import remote_load, remote_store
 from .routine import Routine
 
@@ -85,6 +85,7 @@ class Weights:
         self.state: dict[tuple[Variable, str], Variable] = {}
         self.scalars: dict[tuple[str, int], Variable] = {}
         self._updates: dict[int, Routine] = {}
+        self._averages: list[tuple[MovingAverage, int, Tensor]] = []
 
     @property
     def accumulates(self) -> bool:
@@ -187,16 +188,42 @@ class Weights:
         """Write one routine per IPU that updates all its parameters; none where updates need all gradients."""
         if self.together:
             return
+        for average, ipu, factor in self._averages:
+            self._average(self._update_on(ipu), average, ipu, factor)
+        # What an average reads has to wait with its own update.
+        update = self._update_after_use if self._averages else self._update
         for variable, ipu in self.updated_on.items():
-            if ipu not in self._updates:
-                self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu, "update")
-            routine = self._updates[ipu]
+            routine = self._update_on(ipu)
             grad = None if self.accumulates else self._single(routine, variable)
-            self._update(routine, self._reduced(routine, variable, ipu, grad))
+            update(routine, self._reduced(routine, variable, ipu, grad))
         for ipu, count in self._counts.values():
             # The next update counts from zero again.
             with self._updates[ipu].on():
                 make(AccumulatorZero, count)
+
+    def _update_on(self, ipu: int) -> Routine:
+        """The update routine of an IPU."""
+        if ipu not in self._updates:
+            self._updates[ipu] = Routine(self._builder.ir, f"update_ipu{ipu}", ipu, "update")
+        return self._updates[ipu]
+
+    def keep_average(self, average: MovingAverage, factor: Tensor, ipu: int) -> None:
+        """In a forward routine, keep the factor of a running mean for the weight update."""
+        for variable in (average.mean, average.variable):
+            if variable.remote is not None:
+                raise PipelineError(
+                    f"{variable.name}: a running mean and what it follows have to stay on the chip; it lies in "
+                    "Streaming Memory (weights off chip)"
+                )
+        name = f"factor_of_{average.mean.name}"
+        kept_factor = self._builder.buffer(factor.spec, ipu, name, zero=False)
+        make(CopyVarUpdate, kept_factor, factor)
+        self._averages.append((average, ipu, kept_factor))
+
+    def _average(self, scope: Scope, average: MovingAverage, ipu: int, factor: Tensor) -> None:
+        with scope.on(ipu):
+            mean, value = scope.get(average.mean), scope.get(average.variable)
+            make(Accumulate, mean, value, scope.get(factor), kind="moving_average")
 
     def update(self, scope: Scope, gradients: Mapping[Variable, Tensor]) -> None:
         """Call the update routines, or reduce all gradients and update. ``gradients`` are those of a single
@@ -222,6 +249,8 @@ class Weights:
                 f"max_grad_norm: {', '.join(unequal)} differ between groups of replicas, and so would the norm of all "
                 "gradients; allowed are parameters that are equal on all replicas"
             )
+        for average, ipu, factor in self._averages:
+            self._average(scope, average, ipu, factor)
         gradients_reduced = [
             self._reduced(scope, variable, ipu, gradients.get(variable)) for variable, ipu in self.updated_on.items()
         ]

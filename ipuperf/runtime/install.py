@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ipuperf.runtime import beside_tensorflow, keras_names
+from ipuperf.runtime import beside_tensorflow, keras_names, libraries
 from ipuperf.runtime.aliases import alias_spec
 from ipuperf.runtime.children import announce
 
@@ -167,6 +167,7 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     taken_out = _take_out(_modules_of(new))
     finder.displaced.update({entry: module for entry, module in taken_out.items() if _top(entry) not in known})
     finder.targets.update(new)
+    libraries.watch("cppimport" in finder.targets)
     if "tensorflow" in new:
         keras_names.name_earlier()
     announce(finder.targets)
@@ -196,6 +197,7 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
         for name, ours in _STAND_INS.items():
             if name in sys.modules and sys.modules[name] is sys.modules.get(ours):
                 _take_out({name})
+    libraries.watch("cppimport" in finder.targets)
     announce(finder.targets)
     if not finder.targets:
         sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, AliasFinder | _LastFinder)]

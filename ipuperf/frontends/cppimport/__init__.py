@@ -91,10 +91,15 @@ def build_all(root_directory: str | Path, **_options: Any) -> None:
             build_filepath(path)
 
 
+def is_vendors(text: str) -> bool:
+    """Whether a C++ source includes the vendor's headers."""
+    return bool(_VENDOR.search(text))
+
+
 def refuse_vendors(fullname: str, source: str | Path) -> None:
     """Raise :class:`CppOpError` for a source that includes the vendor's headers or cannot be read."""
     path = Path(source)
-    if not path.is_file() or _VENDOR.search(path.read_text(encoding="utf-8", errors="replace")):
+    if not path.is_file() or is_vendors(path.read_text(encoding="utf-8", errors="replace")):
         raise refused(fullname, str(source))
 
 

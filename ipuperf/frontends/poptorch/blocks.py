@@ -218,7 +218,8 @@ def BeginBlock(layer_to_call: _Module, user_id: str | None = None, ipu_id: int |
             raise Error(
                 f"BeginBlock: this {type(layer_to_call).__name__} has a block already; removeBlocks() takes it away"
             )
-        layer_to_call.register_forward_pre_hook(hook)
+        # What other hooks compute (weight_norm) belongs to the module, so the block begins before them.
+        layer_to_call.register_forward_pre_hook(hook, prepend=True)
         return layer_to_call
     if not callable(layer_to_call):
         raise Error(f"BeginBlock: {type(layer_to_call).__name__} is neither a torch.nn.Module nor a function.")

@@ -20,17 +20,18 @@ from ipuperf.ops.autograd_proxy import AutogradProxy
 from ipuperf.ops.base import Op
 from ipuperf.ops.custom import CustomOp
 from ipuperf.ops.products.group_quantize import BlockQuantizeDecompress
+from ipuperf.ops.updates.moving_average import ExpMovAvg
 from ipuperf.ops.work import Copy, MatMul, Reduction, Vertices
+from ipuperf.runtime import custom_ops as runtime_ops
 
 from .aten.collective_ops import COLLECTIVES
 from .aten.lowering import Lowering, Value
+from .aten.popart_ops import NATIVE
 from .blocks import recorder
 from .errors import Error, InputError, UnsupportedError, checked_kinds, require
 
-_CLASSES: dict[tuple[str, str, int], type[CustomOp]] = {
-    ("GroupQuantizeDecompress", "optimum.custom_ops", 1): BlockQuantizeDecompress,
-    ("AutogradProxy", "ai.graphcore", 1): AutogradProxy,
-}
+runtime_ops.register(("GroupQuantizeDecompress", "optimum.custom_ops", 1), BlockQuantizeDecompress)
+runtime_ops.register(("AutogradProxy", "ai.graphcore", 1), AutogradProxy)
 
 
 def register(name: str, domain: str, domain_version: int, op_class: type[CustomOp]) -> None:
@@ -39,9 +40,7 @@ def register(name: str, domain: str, domain_version: int, op_class: type[CustomO
     Raises:
         TypeError: no subclass of :class:`CustomOp`.
     """
-    if not (isinstance(op_class, type) and issubclass(op_class, CustomOp)):
-        raise TypeError(f"register: {op_class!r} is no subclass of CustomOp")
-    _CLASSES[name, domain, domain_version] = op_class
+    runtime_ops.register((name, domain, domain_version), runtime_ops.described(op_class))
 
 
 @checked_kinds()
@@ -55,7 +54,9 @@ def custom_op(
 ) -> list[torch.Tensor]:
     """An op of a program's own, by the name it was given with :func:`register`; or ``FastGatherLastDim`` of domain
     ``poptorch.custom_ops``, a gather along the last axis, which PopTorch brings along, or ``GroupQuantizeDecompress``
-    of Optimum Graphcore's domain ``optimum.custom_ops``; or an op between replicas (:mod:`.collective_ops`).
+    of Optimum Graphcore's domain ``optimum.custom_ops``; or an op of PopART's own (:mod:`.popart_ops`) or between
+    replicas (:mod:`.collective_ops`); or one whose C++ source is known, once its library is loaded
+    (``ipuperf.cppimport.libraries``).
 
     Args:
         inputs: the operands.
@@ -70,7 +71,8 @@ def custom_op(
     _check_attributes(attributes or {})
     if (name, domain, domain_version) == ("FastGatherLastDim", "poptorch.custom_ops", 1):
         return [_fast_gather(inputs, example_outputs, attributes or {})]
-    if (name, domain, domain_version) not in {**_CLASSES, **COLLECTIVES}:
+    identifier = (name, domain, domain_version)
+    if identifier not in {**NATIVE, **COLLECTIVES} and runtime_ops.registered(identifier) is None:
         raise UnsupportedError(
             f"poptorch.custom_op ({name}) is not supported: there is no op {name!r} of domain {domain!r}, version "
             f"{domain_version}, here, and C++ is not compiled; describe it in Python and register it with "
@@ -80,7 +82,14 @@ def custom_op(
         raise UnsupportedError(f"poptorch.custom_op ({name}) runs in a program only: wrap the model")
     description = json.dumps([name, domain, domain_version, dict(attributes or {})])
     results: list[torch.Tensor] = torch.ops.ipuperf.custom_op(list(inputs), list(example_outputs), description)
+    if _keeps_mean(runtime_ops.registered(identifier)):
+        inputs[1].detach().copy_(results[0])
     return results
+
+
+def _keeps_mean(op_class: type[Op] | None) -> bool:
+    """Whether an op's second operand takes its result."""
+    return op_class is not None and issubclass(op_class, ExpMovAvg)
 
 
 def _check_attributes(attributes: Mapping[str, Any]) -> None:
@@ -140,15 +149,23 @@ def lower_custom_op(
     name, domain, version, attributes = json.loads(description)
     names = [f"{low.naming}_{number}" for number in range(len(examples))]
     operands = [low.tensor(value) for value in inputs]
-    op_class: type[Op]
-    if (name, domain, version) in COLLECTIVES:
-        op_class, attributes_for = COLLECTIVES[name, domain, version]
-        attributes = attributes_for(operands[0], attributes)
-    elif (name, domain, version) in _CLASSES:
-        op_class = _CLASSES[name, domain, version]
+    identifier = (name, domain, version)
+    if identifier in NATIVE:
+        results = NATIVE[identifier](low, inputs, attributes)
     else:
-        raise low.unsupported(f"op {name!r} of domain {domain!r}, version {version}, is not registered here")
-    results = make_all(op_class, operands, names, **attributes)
+        op_class = runtime_ops.registered(identifier)
+        if identifier in COLLECTIVES:
+            op_class, attributes_for = COLLECTIVES[identifier]
+            attributes = attributes_for(operands[0], attributes)
+        if op_class is None:
+            raise low.unsupported(f"op {name!r} of domain {domain!r}, version {version}, is not registered here")
+        if low.training and _keeps_mean(op_class):
+            # PopART updates the mean after the loop of gradient accumulation; until then it stays what it is.
+            weight, mean, factor = operands
+            low.averages.append((weight, mean, factor))
+            results = [mean]
+        else:
+            results = make_all(op_class, operands, names, **attributes)
     expected = [TensorSpec(tuple(example.shape), dtype) for example, dtype in zip(examples, low.dtypes, strict=True)]
     if [tensor.spec for tensor in results] != expected:
         shown = ", ".join(str(tensor.spec) for tensor in results)

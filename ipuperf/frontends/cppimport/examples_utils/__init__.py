@@ -1,7 +1,7 @@
 """``from examples_utils import load_lib`` where that package is not installed: C++ libraries are not compiled here.
 
-PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so asking for one
-raises :mod:`ipuperf.cppimport`'s error, which points to the description in Python. A pattern rewrites PopART's graph
+PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something: it is known by
+its source, described in Python, or refused with :mod:`ipuperf.cppimport`'s error. A pattern rewrites PopART's graph
 into another that computes the same (in place, in another order, with fewer copies). ipuperf's graphs are not PopART's,
 so a library of patterns alone has no effect, and a note says so.
 Names: graphcore/examples-utils, ``load_lib_utils``. An installed or nearer package of that name is found first.
@@ -10,18 +10,14 @@ Names: graphcore/examples-utils, ``load_lib_utils``. An installed or nearer pack
 from __future__ import annotations
 
 import ctypes
-import re
 from pathlib import Path
 
-from ipuperf.frontends.cppimport import is_module, refused
-from ipuperf.frontends.cppimport.sources import without_comments
-from ipuperf.runtime.effects import tell
-
-_REGISTERED = {"op": r"\bOpCreator\s*<|\bOpxCreator\s*<|\bPYBIND11_MODULE\b", "pattern": r"\bPatternCreator\s*<"}
+from ipuperf.frontends.cppimport import is_module
+from ipuperf.frontends.cppimport.libraries import load
 
 
 def load_lib(filepath: str | Path, timeout: int = 300) -> ctypes.PyDLL:
-    """Return a library without functions for a source file that registers only patterns.
+    """Return a library without functions; the ops of its source are found by name (:mod:`..libraries`).
 
     Args:
         filepath: the C++ source.
@@ -34,14 +30,7 @@ def load_lib(filepath: str | Path, timeout: int = 300) -> ctypes.PyDLL:
     path = Path(filepath)
     if not path.exists():
         raise FileNotFoundError(f"File does not exist: {filepath}")
-    source = without_comments(path.read_text(encoding="utf-8", errors="replace"))
-    kinds = {kind for kind, words in _REGISTERED.items() if re.search(words, source)}
-    if kinds != {"pattern"}:
-        raise refused(path.stem, str(path))
-    tell(
-        f"examples_utils.load_lib({path.name!r}) is without effect: it is a pattern of PopART, which rewrites PopART's "
-        "graph and computes the same"
-    )
+    load(path)
     return ctypes.PyDLL(None)
 
 

@@ -150,6 +150,7 @@ class Lowering(Builder):
         shapes: shapes of the current node's outputs.
         layout: strides and offset that PyTorch has in memory for the current node's first operand.
         parameters: tensors of the graph that are trained parameters.
+        averages: weight, running mean and factor of each mean that is kept with the weight update.
         serialised: the parts of matrix products that ``serializedMatMul`` has divided, by the result.
     """
 
@@ -175,6 +176,7 @@ class Lowering(Builder):
         self.target = ""
         self.parameters: set[Tensor] = set()
         self.serialised: dict[Tensor, list[Op]] = {}
+        self.averages: list[tuple[Tensor, Tensor, Tensor]] = []
         self._constants: dict[tuple[Any, ...], Constant] = {}
 
     # -- rules of the front end ------------------------------------------------------------------------------------

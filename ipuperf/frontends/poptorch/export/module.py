@@ -371,6 +371,7 @@ class _Exporter:
             s.stream for s in sources if isinstance(s, HostInput)
         }
         used = read | {variable for part in stages for variable in part.updates.values()}
+        used |= {variable for part in stages for each in part.averages for variable in (each.mean, each.variable)}
         tensors = self.ir.main_graph.tensors
         for tensor in [t for t in tensors.values() if isinstance(t, (Variable, Stream)) and t not in used]:
             del tensors[tensor.id]
@@ -438,6 +439,9 @@ class _Exporter:
             if isinstance(value, torch.Tensor):
                 value = Flow(to_numpy(value, name), name=name)
             part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
+            # A mean that is kept with the weight update stays what it is in a forward.
+            if value.tensor is not None and value.tensor in part.means:
+                continue
             index = part.result(value)
             # An output stands for one variable, so a second buffer with the same value takes a copy.
             part.updates[part.copied(value) if index in part.updates else index] = self._variable_of(name)

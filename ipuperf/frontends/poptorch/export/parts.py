@@ -11,10 +11,10 @@ import torch
 
 from ipuperf.ir import UINT32, Graph, Stream, Tensor, TensorSpec, Variable, prune
 from ipuperf.ops import Detach, Identity
-from ipuperf.pipelines import Activation, Data, HostInput, Seed, Source, StageGraph
+from ipuperf.pipelines import Activation, Data, HostInput, MovingAverage, Seed, Source, StageGraph
 
 from ..aten.lowering import PLAIN_NORMS, Lowering, Norms, ir_dtype
-from ..errors import PartitionError
+from ..errors import PartitionError, UnsupportedError
 from .bodies import Body, refuse
 
 
@@ -144,6 +144,11 @@ class Part:
             tensor = self.images[key]
         return self.output(tensor)
 
+    @property
+    def means(self) -> set[Tensor]:
+        """The inputs of the graph that take a new value with the weight update."""
+        return {mean for _, mean, _ in self.lowering.averages}
+
     def copied(self, flow: Flow) -> int:
         """A copy of a value as an output of its own."""
         return self.output(self.lowering.op(Identity, [self.get(flow)]))
@@ -154,6 +159,26 @@ class Part:
         marked = [t for t in self.checkpoints if t not in self.graph.inputs]
         for tensor in marked:
             self.output(tensor)
+        averages = [self._average(*tensors) for tensors in self.lowering.averages]
         # Pruning comes last: by now all that results, updates and marks need is an output.
         self.sources = prune(self.graph, self.sources)
-        return StageGraph(self.graph, stage, self.place.ipu, self.sources, self.updates, marked)
+        return StageGraph(self.graph, stage, self.place.ipu, self.sources, self.updates, marked, averages=averages)
+
+    def _average(self, weight: Tensor, mean: Tensor, factor: Tensor) -> MovingAverage:
+        """A running mean of this part's graph, by the variables that are its operands."""
+        sources = dict(zip(self.graph.inputs, self.sources, strict=True))
+        variables = []
+        for tensor in (mean, weight):
+            source = sources.get(_detached(tensor))
+            if not isinstance(source, Data) or not isinstance(source.tensor, Variable):
+                raise UnsupportedError(
+                    f"ExpMovAvg: {tensor.id!r} is computed by the model; in training a mean and what it follows are "
+                    "parameters or buffers"
+                )
+            variables.append(source.tensor)
+        return MovingAverage(*variables, self.output(self.lowering.op(Identity, [factor])))
+
+
+def _detached(tensor: Tensor) -> Tensor:
+    """What a tensor without a gradient was detached from."""
+    return tensor.producer.inputs[0] if isinstance(tensor.producer, Detach) else tensor

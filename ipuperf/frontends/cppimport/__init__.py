@@ -51,7 +51,8 @@ def refused(fullname: str, file: str = "") -> CppOpError:
     module = f"{fullname!r} ({file})" if file else repr(fullname)
     return CppOpError(
         f"{module} is C++, which ipuperf does not compile; describe its op in Python as a class with shape rule, NumPy "
-        "value, gradient and cost, and add it with popxl.custom_ops.custom_op: "
+        "value, gradient and cost, and add it with popxl.custom_ops.custom_op (in PopTorch with "
+        "ipuperf.poptorch.custom_ops.register, before the library is loaded): "
         "docs/how-to/adding-a-custom-op.md shows how"
     )
 

@@ -438,10 +438,10 @@ class _Exporter:
             value = writer.values[node]
             if isinstance(value, torch.Tensor):
                 value = Flow(to_numpy(value, name), name=name)
-            part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
             # A mean that is kept with the weight update stays what it is in a forward.
-            if value.tensor is not None and value.tensor in part.means:
+            if value.origin is self._variable_of(name):
                 continue
+            part = value.origin if isinstance(value.origin, Part) else value.home or writer.first_part()
             index = part.result(value)
             # An output stands for one variable, so a second buffer with the same value takes a copy.
             part.updates[part.copied(value) if index in part.updates else index] = self._variable_of(name)

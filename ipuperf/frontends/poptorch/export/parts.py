@@ -144,11 +144,6 @@ class Part:
             tensor = self.images[key]
         return self.output(tensor)
 
-    @property
-    def means(self) -> set[Tensor]:
-        """The inputs of the graph that take a new value with the weight update."""
-        return {mean for _, mean, _ in self.lowering.averages}
-
     def copied(self, flow: Flow) -> int:
         """A copy of a value as an output of its own."""
         return self.output(self.lowering.op(Identity, [self.get(flow)]))

@@ -15,11 +15,17 @@ EXAMPLES = ROOT.parent / "shared" / "upstream" / "examples"
 PAGES = ("docs/applications/popxl.md", "docs/applications/poptorch.md")
 BESIDE = "docs/applications/index.md"
 """Its file stands for the vendor's ``examples_utils``."""
+DATA = "docs/applications/make_data.py"
 
 NEEDS = {
     "nlp/bert/popxl": "torch, transformers, datasets, tfrecord, simple_parsing, yaml, scipy, wandb",
     "nlp/bert/pytorch": "torch, transformers, tfrecord, scipy, yaml, wandb",
     "vision/cnns/pytorch": "torch, torchvision, timm, yaml, wandb",
+    "vision/vit/pytorch": "torch, torchvision, transformers, attrdict, randaugment, yaml, wandb",
+    "vision/yolo_v4/pytorch": "torch, torchvision, yacs, ruamel.yaml, pycocotools, torchinfo, wandb",
+    "vision/mae/pytorch": "torch, torchvision, timm, simplejpeg, yaml, wandb",
+    "vision/dino/pytorch": "torch, torchvision, yaml, wandb",
+    "feature_examples/octconv": "torch, torchvision, octconv",
 }
 """What the programs of an application import."""
 
@@ -55,6 +61,7 @@ def test_the_commands_of_an_application_run(folder: str, tmp_path: Path, child_e
         pytest.skip(imports.stderr.splitlines()[-1])
     copy = tmp_path / "page"
     shutil.copytree(EXAMPLES / folder, copy, copy_function=shutil.copyfile)
+    shutil.copyfile(ROOT / DATA, copy / "make_data.py")
     for path in (copy, *copy.rglob("*")):
         path.chmod(0o755)
     steps = steps_of([*blocks_of(BESIDE), *SECTIONS[folder]])

@@ -159,13 +159,12 @@ def lower_custom_op(
             attributes = attributes_for(operands[0], attributes)
         if op_class is None:
             raise low.unsupported(f"op {name!r} of domain {domain!r}, version {version}, is not registered here")
+        results = make_all(op_class, operands, names, **attributes)
         if low.training and _keeps_mean(op_class):
             # PopART updates the mean after the loop of gradient accumulation; until then it stays what it is.
             weight, mean, factor = operands
             low.averages.append((weight, mean, factor))
             results = [mean]
-        else:
-            results = make_all(op_class, operands, names, **attributes)
     expected = [TensorSpec(tuple(example.shape), dtype) for example, dtype in zip(examples, low.dtypes, strict=True)]
     if [tensor.spec for tensor in results] != expected:
         shown = ", ".join(str(tensor.spec) for tensor in results)

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -14,19 +15,49 @@ from ipuperf.ir.attributes import ANYTHING, Attribute
 
 from .. import vertices
 from ..custom import CustomOp
-from ..norms.shared import fused
 from ..work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 #: 4-bit numbers in a 16-bit word, and how far each is shifted, the first one in the highest bits.
 PACKED = 4
 SHIFTS = np.array([12, 8, 4, 0], np.uint16)
 #: Words of a block in Optimum's layout.
 BLOCK = 4
+#: Up to so many groups on a tile PopLibs gives each its own scalar (``lib/popops/ElementWise.cpp``
+#: splitIntoScalarBroadcastPatterns).
+SCALARS = 256
 
 
 def unpacked(words: np.ndarray) -> np.ndarray:
     """``(..., n)`` 16-bit words as ``(..., 4 n)`` numbers from 0 to 15, in the words' type."""
     return ((words[..., np.newaxis] >> SHIFTS) & 15).reshape(*words.shape[:-1], words.shape[-1] * PACKED)
+
+
+def with_groups(name: str, dtype: DType, elements: int, group: int, *, in_place: bool = False) -> Vertices:
+    """``name`` (ADD or MULTIPLY) of ``elements`` numbers and one value for each ``group`` of neighbours.
+
+    The numbers are mapped linearly, so a tile begins and ends within a group. PopLibs then takes no vertex for rows
+    (``lib/popops/ElementWise.cpp`` constructBroadcastBinaryOp). Up to 256 groups on a tile are regions of
+    BroadcastScalar2D, ``W * (20 + regions * (28 + 2 * ceil(group / vector)))``. Of more groups the values are repeated,
+    in atoms of one element, for a plain BinaryOp1D. The copies' rate is that of rearrangements, hence low confidence.
+    """
+    whole = vertices.binary(name, dtype, elements, in_place=in_place)
+
+    def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
+        count = np.asarray(count, dtype=np.int64)
+        # One group more: the first and the last one of a tile are parts.
+        groups = vertices.ceil_div(count, group) + 1
+        vectors = vertices.ceil_div(group, vertices.vector_width(dtype, chip))
+        scalars = chip.workers * (20 + vertices.ceil_div(groups, chip.workers) * (28 + 2 * vectors))
+        largest = int(count.max(initial=0))
+        copies = chip.rearrangement.cycles({dtype.size: largest * dtype.size})
+        repeated = whole.cycles(count, chip) + -(-copies * count // max(largest, 1))
+        return np.where(count > 0, np.where(groups <= SCALARS, scalars, repeated), 0).astype(np.int64)
+
+    vertex = f"popops::BroadcastScalar2D{'InPlace' if in_place else ''}<{name},{vertices.poplar_type(dtype)}>"
+    return Vertices(vertex, elements, cycles, elements, low_confidence=True)
 
 
 class GroupQuantizeDecompress(CustomOp):
@@ -60,11 +91,19 @@ class GroupQuantizeDecompress(CustomOp):
         return values
 
     def work(self) -> Sequence[Work]:
-        """The decompressing codelet, then one generated expression (``group_quantize_decompressx.cpp``)."""
-        out = self.outputs[0].spec
+        """The decompressing codelet, then a product and a sum (``group_quantize_decompressx.cpp``).
+
+        The numbers lie where their words do. Upstream's expression of the two is no generated vertex, as its operands
+        have different shapes (``lib/popops/ExpressionGenerator.cpp`` analyseExpr).
+        """
+        scale, out = self.inputs[1].spec, self.outputs[0].spec
         if not out.elements:
             return []
-        return [self.codelet(out.dtype, out.elements), fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
+        size, values = out.elements // scale.elements, scale.elements
+        codelet = replace(self.codelet(out.dtype, out.elements), operands=(0, 0, 0))
+        product = with_groups("MULTIPLY", out.dtype, out.elements, size)
+        total = with_groups("ADD", out.dtype, out.elements, size, in_place=True)
+        return [codelet, replace(product, operands=(0, values, 0)), replace(total, operands=(0, 0, values))]
 
     @staticmethod
     def codelet(dtype: DType, elements: int) -> Vertices:

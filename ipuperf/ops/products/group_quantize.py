@@ -60,6 +60,26 @@ def with_groups(name: str, dtype: DType, elements: int, group: int, *, in_place:
     return Vertices(vertex, elements, cycles, elements, low_confidence=True)
 
 
+def turned(dtype: DType, elements: int) -> Vertices:
+    """What a product moves whose right operand lies by rows, as decompressed numbers do.
+
+    It sums over the rows, so blocks of 32 x 32 bytes are gathered, transposed and copied to the plan's layout
+    (``lib/poplin/Convolution.cpp`` convolutionPreprocess, ``lib/popops/Rearrange.cpp`` regroupTensor).
+    """
+    side = 32 // dtype.size
+
+    def of_tile(count: int, chip: Chip) -> int:
+        blocks = -(-count // side**2)
+        copies = 2 * chip.rearrangement.cycles({8: count * dtype.size})
+        return copies + vertices.transpose_cycles(blocks, side, side, dtype.size, chip) if count else 0
+
+    def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
+        sizes, places = np.unique(np.asarray(count, dtype=np.int64), return_inverse=True)
+        return np.array([of_tile(size, chip) for size in sizes.tolist()], np.int64)[places]
+
+    return Vertices("popops::Transpose", elements, cycles, operands=(0, 0, 0))
+
+
 class GroupQuantizeDecompress(CustomOp):
     """``(words [rows, groups, n] uint16, scale [rows, groups, 1], bias [rows, groups, 1]) -> [rows, groups * 4 n]``:
     each 4-bit number times its group's scale plus its group's bias, in their type. No gradient, as upstream."""
@@ -103,7 +123,10 @@ class GroupQuantizeDecompress(CustomOp):
         codelet = replace(self.codelet(out.dtype, out.elements), operands=(0, 0, 0))
         product = with_groups("MULTIPLY", out.dtype, out.elements, size)
         total = with_groups("ADD", out.dtype, out.elements, size, in_place=True)
-        return [codelet, replace(product, operands=(0, values, 0)), replace(total, operands=(0, 0, values))]
+        work: list[Work] = [codelet, replace(product, operands=(0, values, 0)), replace(total, operands=(0, 0, values))]
+        if any(reader.type == "MatMul" for reader in self.outputs[0].consumers):
+            work.append(turned(out.dtype, out.elements))
+        return work
 
     @staticmethod
     def codelet(dtype: DType, elements: int) -> Vertices:

@@ -51,9 +51,7 @@ def with_groups(name: str, dtype: DType, elements: int, group: int, *, in_place:
         groups = vertices.ceil_div(count, group) + 1
         vectors = vertices.ceil_div(group, vertices.vector_width(dtype, chip))
         scalars = chip.workers * (20 + vertices.ceil_div(groups, chip.workers) * (28 + 2 * vectors))
-        largest = int(count.max(initial=0))
-        copies = chip.rearrangement.cycles({dtype.size: largest * dtype.size})
-        repeated = whole.cycles(count, chip) + -(-copies * count // max(largest, 1))
+        repeated = whole.cycles(count, chip) + vertices.rearranged(count, dtype.size, dtype.size, chip)
         return np.where(count > 0, np.where(groups <= SCALARS, scalars, repeated), 0).astype(np.int64)
 
     vertex = f"popops::BroadcastScalar2D{'InPlace' if in_place else ''}<{name},{vertices.poplar_type(dtype)}>"

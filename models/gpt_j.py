@@ -158,12 +158,14 @@ class Head(_Sharded):
 @dataclass
 class Generation:
     """A program ready to run: ``session.run`` takes ``words`` (numbers of tokens less the first row of each replica's
-    shard) and ``last`` (the place of each sequence's last token), and gives ``tokens``."""
+    shard) and ``last`` (the place of each sequence's last token), and gives ``tokens``. ``variables``: the embeddings',
+    each layer's and the head's."""
 
     session: Any
     words: Any
     last: Any
     tokens: Any
+    variables: list[NamedTensors]
 
 
 def generation_session(options: GptJOptions, *, weights: bool = True, device: str = "ipu_hw") -> Generation:
@@ -181,9 +183,8 @@ def generation_session(options: GptJOptions, *, weights: bool = True, device: st
         embed = _Phase("embeddings", Embeddings(options), words.spec)
         layer = _Phase("layer", Layer(options), embed.output.spec, options.layers)
         head = _Phase("head", Head(options), embed.output.spec)
-        if weights:
-            for phase in (embed, layer, head):
-                phase.make_variables()
+        phases = (embed, layer, head) if weights else ()
+        variables = [entry for phase in phases for entry in phase.make_variables()]
         addons.set_available_memory_proportion_by_ipu(ir, (options.memory_proportion,))
         with popxl.in_sequence():
             word, places = ops.host_load(words), ops.host_load(last)
@@ -195,7 +196,7 @@ def generation_session(options: GptJOptions, *, weights: bool = True, device: st
             body = ir.create_graph(trip, x, first := popxl.constant(0, name="number"))
             x, _ = ops.repeat(body, options.layers, x, first)
             ops.host_store(tokens, _next_tokens(options, head.call(0, x), places))
-    return Generation(popxl.Session(ir, device), words, last, tokens)
+    return Generation(popxl.Session(ir, device), words, last, tokens, variables)
 
 
 class _Phase:
@@ -215,10 +216,10 @@ class _Phase:
         self._buffers = addons.named_variable_buffers(self._factories, entries=entries, shard_over_dict=False)
         self.output = self._graph.graph.outputs[0]
 
-    def make_variables(self) -> None:
+    def make_variables(self) -> list[NamedTensors]:
         """Zeros in all entries."""
-        for entry in range(self._entries):
-            self._factories.init_remote(self._buffers, entry, f"{self._name}.{entry}", empty=True)
+        names = [f"{self._name}.{entry}" for entry in range(self._entries)]
+        return [self._factories.init_remote(self._buffers, n, name, empty=True) for n, name in enumerate(names)]
 
     def call(self, entry: int | popxl.Tensor, x: popxl.Tensor) -> popxl.Tensor:
         """Load the variables of ``entry`` and run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -127,7 +128,7 @@ def test_tokens_are_the_likeliest(gpt_j: Any, group: int) -> None:
 
 
 def test_a_step_loads_each_weight_once(gpt_j: Any) -> None:
-    """Half the bytes of a weight, and with 4-bit numbers an eighth, besides scales and what is never compressed."""
+    """Two bytes a weight; half a byte in 4-bit numbers, and their scales and offsets; the rest is never compressed."""
     loaded = {}
     for group in (0, 8):
         options = gpt_j.GptJOptions(**TINY, replicas=REPLICAS, group=group)
@@ -150,4 +151,4 @@ def test_unknown_options_are_named(gpt_j: Any) -> None:
     case = select(read_cases(), ["GPTJ-fp16"]).cases[0]
     for changes, text in (({"config": {"groups": 4}}, "unknown key 'groups'"), ({"mode": "training"}, "mode")):
         with pytest.raises(CaseError, match=text):
-            gpt_j.validation_program(importlib.import_module("dataclasses").replace(case, **changes))
+            gpt_j.validation_program(dataclasses.replace(case, **changes))

@@ -49,7 +49,7 @@ def with_groups(name: str, dtype: DType, elements: int, group: int, *, in_place:
         count = np.asarray(count, dtype=np.int64)
         # One group more: the first and the last one of a tile are parts.
         groups = vertices.ceil_div(count, group) + 1
-        vectors = vertices.ceil_div(group, vertices.vector_width(dtype, chip))
+        vectors = -(-group // vertices.vector_width(dtype, chip))
         scalars = chip.workers * (20 + vertices.ceil_div(groups, chip.workers) * (28 + 2 * vectors))
         repeated = whole.cycles(count, chip) + vertices.rearranged(count, dtype.size, dtype.size, chip)
         return np.where(count > 0, np.where(groups <= SCALARS, scalars, repeated), 0).astype(np.int64)

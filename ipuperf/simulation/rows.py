@@ -170,8 +170,9 @@ class ExecutedRows:
         """For each segment, whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
         updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
-        kinds = {type(leaf.step): kind_of(leaf.step) for leaf in tree.leaves}
-        leaves = [not kinds[type(leaf.step)].in_micro_batch or leaf.step.op_id in updates for leaf in tree.leaves]
+        steps = [leaf.step for leaf in tree.leaves]
+        kinds = {kind: kind_of(step) for kind, step in {type(step): step for step in steps}.items()}
+        leaves = [not kinds[type(step)].in_micro_batch or step.op_id in updates for step in steps]
         outside = leaves.__getitem__
         return np.array([bool(s.leaves) and all(map(outside, s.leaves)) for s in tree.segments], dtype=bool)
 

@@ -79,14 +79,6 @@ def thinned(most: int, step: np.ndarray, *values: np.ndarray) -> list[list[int]]
     return [step.tolist(), *(value.tolist() for value in values)]
 
 
-def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The distinct names, sorted, and for each name its place among them."""
-    words = names.tolist()
-    distinct = sorted(set(words))
-    place = {name: number for number, name in enumerate(distinct)}
-    return distinct, np.fromiter((place[word] for word in words), dtype=np.int64, count=len(words))
-
-
 def grouped(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The distinct keys, the order that sorts the rows by key, and where the rows of each key begin in that order.
 

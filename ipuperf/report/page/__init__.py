@@ -84,7 +84,10 @@ def report_page(trace: Trace, title: str | None = None, advice: dict[str, Any] |
 
 def _page(figures: Figures, facts: Mapping[str, Any], title: str | None) -> str:
     trace, time = figures.trace, figures.time if figures.followed else None
-    block = base64.b64encode(zlib.compress(packed(facts), 6)).decode("ascii")
+    # Piece by piece, so that there is no second copy of all facts.
+    compressor = zlib.compressobj(6)
+    compressed = b"".join([*map(compressor.compress, packed(facts)), compressor.flush()])
+    block = base64.b64encode(compressed).decode("ascii")
     name = title or str(trace.meta.get("program") or f"a program on {trace.meta['machine']}")
     parts = {
         "title": html.escape(name),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.collector import collector_paused
 from ipuperf.report.arguments import checked
 from ipuperf.report.page.encoding import packed
 from ipuperf.report.page.facts import page_facts
@@ -56,6 +57,7 @@ _SCRIPTS = (
 
 
 @checked
+@collector_paused()
 def report_page(trace: Trace, title: str | None = None, advice: dict[str, Any] | None = None) -> str:
     """The page as text. ``title`` is by default the name of the program; ``advice``: :mod:`ipuperf.report.advice`.
 

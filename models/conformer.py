@@ -117,7 +117,6 @@ class Attention(nn.Module):
         self.heads, self.size = options.heads, options.hidden // options.heads
         self.query, self.key_value, self.output = (nn.Linear(options.hidden, options.hidden) for _ in range(3))
         self.dropout = nn.Dropout(options.attention_dropout)
-        self.relative = relative
         if relative:
             self.positions = nn.Linear(options.hidden, options.hidden, bias=False)
             self.bias_u, self.bias_v = (nn.Parameter(torch.zeros(self.heads, self.size)) for _ in range(2))

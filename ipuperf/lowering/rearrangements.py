@@ -219,14 +219,22 @@ def _result_runs(plan: ConvolutionPlan, view: Form) -> Runs:
     return Runs(source, source)
 
 
-def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearranged, ...]:
+def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False, passes: int = 1) -> tuple[Rearranged, ...]:
     """The tensors that the plan moves between tiles: inputs and weights before its vertices run, the result after.
 
-    ``by_batch``: the activations lie by batch (:func:`laid_by_batch`), not by channels.
+    A serial pass first cuts out its channels, and moves those alone (``lib/poplin/Convolution.cpp`` convolutionImpl).
+
+    ``by_batch``: the activations lie by batch (:func:`laid_by_batch`), not by channels. ``passes``: of how many serial
+    passes the tensors are.
     """
     types, form = plan.request.types, plan.form
     view, need = view_form(plan.request.form, plan.swapped), needs(form, plan.unit)
     inputs, weights, outputs = padded_elements(form, plan.unit)
+    weights = -(-weights * passes // plan.serial)
+    if plan.serial_inputs:
+        inputs = -(-inputs * passes // plan.serial)
+    else:
+        outputs = -(-outputs * passes // plan.serial)
     unexpanded_elements = view.groups * view.batch * view.in_channels * math.prod(axis.whole for axis in view.axes)
     # Blocks of whole grains are transposed before an axis is expanded, while there are fewer elements.
     transposed_first = _whole(math.gcd(plan.unit.in_grouping, view.in_channels), types.input)
@@ -269,7 +277,8 @@ def stages(plan: ConvolutionPlan, *, by_batch: bool = False, arranged: bool = Fa
 
 def of_weights(plan: ConvolutionPlan) -> tuple[RearrangementPhase, ...]:
     """The steps that bring the second operand to where all serial passes read it (``preArrangeMatMulRHS``)."""
-    return _steps(tuple(tensor for tensor in rearranged(plan) if tensor.name == "weights"), plan)
+    moved = rearranged(plan, passes=plan.serial)
+    return _steps(tuple(tensor for tensor in moved if tensor.name == "weights"), plan)
 
 
 def turned_parameter(

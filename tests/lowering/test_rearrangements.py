@@ -169,6 +169,16 @@ def test_a_weight_update_transposes_blocks():
     assert [stage.vertex for stage in result] == [gather.vertex, turn.vertex, scatter.vertex]
 
 
+def test_a_serial_pass_moves_what_it_cuts_out():
+    work = MatMul(1, 1024, 1024, 4096, FLOAT16, FLOAT16, FLOAT16, "fcwu", 0.02)
+    plan = plan_product(CHIP, work)
+    assert plan.serial > 1
+    assert (plan.swapped, plan.serial_inputs) == (True, False)  # passes over the rows
+    one, whole = by_name(plan), by_name(plan, passes=plan.serial)
+    assert one["inputs"] == whole["inputs"]  # every pass needs all columns
+    assert whole["result"].elements == 1024 * 4096 == one["result"].elements * plan.serial
+
+
 def test_blocks_are_transposed_before_an_axis_is_expanded():
     plan = plan_convolution(CHIP, convolution(20, 512, 512, 7, 3, 1, pass_="wu"))
     inputs = by_name(plan)["inputs"]

@@ -219,6 +219,22 @@ def _result_runs(plan: ConvolutionPlan, view: Form) -> Runs:
     return Runs(source, source)
 
 
+def moves_both(plan: ConvolutionPlan) -> bool:
+    """Whether both operands are rearranged, though PopLibs' planner counts on one: in the weight update of a layer.
+
+    ``lib/poplin/Convolution.cpp`` says that of every weight update (weightRearrangementIsExpensive).
+    """
+    return plan.pass_ == "fcwu" and not needs(plan.form, plan.unit).weights
+
+
+def unplanned_bytes(plan: ConvolutionPlan) -> int:
+    """Bytes of the second operand on each tile where it is rearranged and the planner does not count on it."""
+    if not moves_both(plan):
+        return 0
+    weights = next(tensor for tensor in rearranged(plan) if tensor.name == "weights")
+    return -(-weights.elements // plan.tiles) * weights.size
+
+
 def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False, passes: int = 1) -> tuple[Rearranged, ...]:
     """The tensors that the plan moves between tiles: inputs and weights before its vertices run, the result after.
 
@@ -246,7 +262,7 @@ def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False, passes: int = 1
                 "inputs", inputs, min(unexpanded_elements, inputs) if transposed_first else inputs, types.input, runs
             )
         )
-    if need.weights:
+    if need.weights or moves_both(plan):
         runs = _operand_runs(plan, view, "weights", by_batch=by_batch)
         tensors.append(Rearranged("weights", weights, weights, types.input, runs))
     if need.result:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from ipuperf.cli.parameters import MACHINE_OR_FILE, FilePath, Name, OutputFile, figure_keys
+from ipuperf.cli.parameters import MACHINE_OR_FILE, FilePath, Finite, Name, OutputFile, figure_keys
 from ipuperf.cli.terminal import echo
 
 
@@ -32,7 +32,7 @@ from ipuperf.cli.terminal import echo
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Finite(0, 1, min_open=True, max_open=True),
     default=0.02,
     show_default=True,
     help="Relative standard deviation of a measurement.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -41,6 +42,15 @@ class OutputFile(FilePath):
         if not os.access(path.parent, os.W_OK):
             self.fail(f"{path}: the folder {path.parent} is not writable", param, ctx)
         return path
+
+
+class Finite(click.FloatRange):
+    """A number within bounds; a number of Python may also be ``nan`` and ``inf``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail."""
+        number = float(super().convert(value, param, ctx))
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number", param, ctx)
 
 
 class NamedChoice(click.Choice[str]):

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ipuperf.cli.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of
-from ipuperf.cli.parameters import FilePath, Name, NamedChoice, machine_names
+from ipuperf.cli.parameters import FilePath, Finite, Name, NamedChoice, machine_names
 from ipuperf.cli.terminal import amount, change_amount, remark, say
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ipuperf.runtime.executable import Executable
     from ipuperf.runtime.settings import RunSettings
 
 
@@ -93,6 +96,14 @@ class _RunCommand(click.Command):
 @click.option(
     "--report", metavar="DIR", type=FilePath(file_okay=False), help="Write a report of each session below DIR."
 )
+@click.option(
+    "--between-calls",
+    type=Finite(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="MS",
+    help="Milliseconds that the script itself takes between two calls (loading data), as part of each call.",
+)
 @click.option("--no-numbers", is_flag=True, help="Compute no values: end where the first are needed, and simulate.")
 @click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -101,6 +112,7 @@ def run(
     machine: str,
     clock: str,
     report: Path | None,
+    between_calls: float,
     no_numbers: bool,
     strict_memory: bool,
     args: tuple[str, ...],
@@ -121,9 +133,15 @@ def run(
     if machine != AUTO:
         load_machine(machine)  # an unknown or faulty machine gives one line of error before the script starts
     there = None if report is None else report.absolute()  # a script may change its working directory
-    origin = None if there is None else origin_of(script, args, machine, clock)
+    script_seconds = between_calls / 1e3
+    origin = None if there is None else origin_of(script, args, machine, clock, script_seconds)
     settings = RunSettings(
-        machine, report_directory=there, strict_memory=strict_memory, origin=origin, numbers=not no_numbers
+        machine,
+        report_directory=there,
+        strict_memory=strict_memory,
+        origin=origin,
+        numbers=not no_numbers,
+        between_calls=script_seconds,
     )
     with folder_kept(there), use_settings(settings):
         if there is not None and origin is not None:
@@ -154,6 +172,14 @@ def _run(script: Path, args: tuple[str, ...], clock: str) -> tuple[int, bool]:
         return 128 + stop.number if isinstance(stop, Ended) else INTERRUPTED, True
 
 
+def _pause(executable: Executable) -> Iterator[str]:
+    """What the script takes between two calls, where nobody said so and it is a tenth of a call and more."""
+    seconds = executable.seconds_between_calls
+    if not executable.settings.between_calls and seconds > 0.1 * executable.simulated_run_seconds:
+        pause = f"{1e3 * seconds:.3g}"
+        yield f"{pause} ms pass between calls on this computer and are not simulated: --between-calls {pause} adds them"
+
+
 def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) -> int:
     """Print what does not fit and write the reports; return the script's exit code, or an error's if that is 0."""
     from ipuperf.runtime.figures import figures_of
@@ -168,7 +194,7 @@ def _finish(settings: RunSettings, report: Path | None, code: int, ended: bool) 
     if not code:
         simulated = [executable for executable in settings.executables if executable.is_simulated]
         for executable in simulated[:_LISTED]:
-            for line in figures_of(executable):
+            for line in (*figures_of(executable), *_pause(executable)):
                 remark(f"{executable.name}: {line}")
         if len(simulated) > _LISTED:
             remark(f"... and {len(simulated) - _LISTED:,} more sessions")

@@ -265,6 +265,7 @@ class Host:
         pcie_bandwidth_bytes_per_s: of one IPU (of a card where there is no gateway) and direction, to the network card
             of its IPU-Machine.
         stream_latency_seconds: of each stream copy.
+        script_seconds: what the user's script does between two calls of a front end, where the user says it.
     """
 
     name: str
@@ -277,6 +278,7 @@ class Host:
     answer_seconds: float
     pcie_bandwidth_bytes_per_s: int
     stream_latency_seconds: float
+    script_seconds: float = 0.0
 
     def start_seconds(self, front_end: bool = True, processes: int = 1) -> float:
         """Time before the IPUs begin a run: a call of a front end, or of Poplar's engine alone.
@@ -284,10 +286,9 @@ class Host:
         IPUs of ``processes`` that work on one program begin when the last of these does. The time that varies in a
         process before that (data, logging, results averaged over processes) is taken as exponentially distributed
         around the same mean. The last of ``n`` processes then comes ``1/2 + ... + 1/n`` means after the average one
-        (the expected maximum, a harmonic number). Simplification: each run takes the expected time, and nothing else
-        that a script does between two runs counts.
+        (the expected maximum, a harmonic number). Simplification: each run takes the expected time.
         """
-        run_seconds = self.run_seconds + (self.call_seconds if front_end else 0.0)
+        run_seconds = self.run_seconds + (self.call_seconds + self.script_seconds if front_end else 0.0)
         return run_seconds + self.process_spread_seconds * sum(1 / rank for rank in range(2, processes + 1))
 
 
@@ -312,6 +313,10 @@ class Machine:
     figures: Mapping[str, Figure] = field(compare=False, repr=False)
     absences: Mapping[str, Absence] = field(compare=False, repr=False)
     racks: int = 1
+
+    def with_script(self, seconds: float) -> Machine:
+        """This machine with a script that takes ``seconds`` between two calls."""
+        return replace(self, host=replace(self.host, script_seconds=seconds))
 
     def place(self, replicas: int, ipus_per_replica: int) -> tuple[tuple[int, ...], ...]:
         """The IPUs of each replica: replica r has ``ipus_per_replica`` consecutive IPUs from ``r * ipus_per_replica``.

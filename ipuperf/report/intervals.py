@@ -133,7 +133,9 @@ class Interval:
         """The relative bounds, and what they rest on."""
         low, high = (100 * (bound - 1) for bound in self.around(1.0))
         new = f"; {100 * self.novelty:.0f} % of the time is unlike all of them" if self.novelty >= 0.005 else ""
-        return f"nine times of ten within {low:+.0f} to {high:+.0f} % ({self.runs} validated runs: {self.group}{new})"
+        script = ", with what their scripts do between calls" if self.group == BY_HOST else ""
+        basis = f"{self.runs} validated runs: {self.group}{script}{new}"
+        return f"nine times of ten within {low:+.0f} to {high:+.0f} % ({basis})"
 
 
 @checked

@@ -6,10 +6,13 @@ the active :class:`~ipuperf.runtime.clock.SimulatedClock` advances by the simula
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
+from time import perf_counter  # the real one, also where a script sees simulated time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +65,10 @@ def choose_machine(
                 continue
     chosen_machine.place(replicas, ipus)
     return chosen_machine
+
+
+_PAUSES = 1_000
+"""Pauses between calls that are remembered, the last ones."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,8 @@ class Executable:
         self.machine: Machine = choose_machine(
             requested_machine, ir.replication_factor, ipus_per_replica(ir), candidates
         )
+        if self.settings.between_calls:
+            self.machine = self.machine.with_script(self.settings.between_calls)
         # Sessions that have run are saved before another begins (:mod:`.reports`).
         keep_finished(self.settings)
         self.settings.executables.append(self)
@@ -177,6 +186,8 @@ class Executable:
         self._has_new_values = False
         self._value_runs = 0
         self._weight_copies: dict[tuple[Direction, tuple[Variable, ...]], int] = {}
+        self._returned = 0.0
+        self._pauses: deque[float] = deque(maxlen=_PAUSES)
 
     def changed(
         self,
@@ -288,7 +299,10 @@ class Executable:
 
         program = self.device_program
         with self.ir.deep_calls(), simulating(self.name) as progress, timed(f"{self.name}: simulated one run"):
-            return simulate(program, self.machine, progress=progress, **self.host_options)
+            trace = simulate(program, self.machine, progress=progress, **self.host_options)
+        if self.options.samples_per_run is not None:
+            trace.meta["samples_per_run"] = self.options.samples_per_run
+        return trace
 
     @cached_property
     def simulated_run_cycles(self) -> int:
@@ -371,6 +385,8 @@ class Executable:
         """
         if not self.runs:
             keep_finished(self.settings)
+        else:
+            self._pauses.append(perf_counter() - self._returned)
         # On the wall clock nothing else would lower the program.
         if self.settings.strict_memory:
             _ = self.device_program  # raises when the program does not fit, whatever the clock
@@ -389,7 +405,16 @@ class Executable:
             clock.advance(seconds)
             self._line.ran(seconds, self.options.samples_per_run, outputs)
         self._loaded = True
+        self._returned = perf_counter()
         return outputs
+
+    @property
+    def seconds_between_calls(self) -> float:
+        """Seconds of this computer between two calls, the median of the last ones: data, logging, the front end.
+
+        No simulated figure depends on it. It is 0 before there are three.
+        """
+        return median(self._pauses) if len(self._pauses) >= 3 else 0.0
 
     def bring_values(self) -> None:
         """Run the program that brings new values from the host; the active clock advances.

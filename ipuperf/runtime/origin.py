@@ -32,6 +32,7 @@ class Origin:
         arguments: its command-line arguments.
         machine: name of a preset, absolute path of a machine file, or ``auto``.
         clock: ``simulated`` or ``wall``.
+        between_calls: seconds that the script takes between two calls, as the user says.
         folder: the working directory at the start.
         environment: environment variables that programs for IPUs read.
         session: number of the session in the report, in order of creation.
@@ -44,6 +45,7 @@ class Origin:
     arguments: tuple[str, ...] = ()
     machine: str = "auto"
     clock: str = "simulated"
+    between_calls: float = 0.0
     folder: str = "."
     environment: dict[str, str] = field(default_factory=dict)
     session: int = 0
@@ -74,7 +76,7 @@ def content_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str) -> Origin:
+def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str, between_calls: float = 0.0) -> Origin:
     """Describe how a program is started in this process."""
     if Path(machine).is_file():
         # A later run may start in another folder.
@@ -87,6 +89,7 @@ def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str) 
         tuple(arguments),
         machine,
         clock,
+        between_calls,
         os.getcwd(),
         environment=environment,
     )

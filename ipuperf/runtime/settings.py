@@ -39,7 +39,8 @@ class RunSettings:
     settings, in order of creation. origin: how the program was started, for the folders of reports; None: unknown.
     journal: keeps finished sessions on disk while the program runs; None: nothing does. numbers: whether values are
     computed; if not, a program ends where it needs the first of them. before_values: called with each executable before
-    the first of its values is needed; an exception it raises ends the program.
+    the first of its values is needed; an exception it raises ends the program. between_calls: seconds that the script
+    takes between two calls, such as loading data; they count as part of each call.
     """
 
     machine: str | Machine = AUTO
@@ -50,6 +51,7 @@ class RunSettings:
     journal: Journal | None = None
     numbers: bool = True
     before_values: Callable[[Executable], None] | None = None
+    between_calls: float = 0.0
 
 
 def current_settings() -> RunSettings:

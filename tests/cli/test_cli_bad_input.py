@@ -95,6 +95,12 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
     "run ok.py": {
         "--machine": MACHINES,
         "--clock": dict.fromkeys(["''", "real"], "is not one of 'simulated', 'everywhere', 'wall'"),
+        "--between-calls": {
+            "''": "is not a valid float",
+            "-1": "is not in the range x>=0",
+            "soon": "not a valid float",
+            "nan": "nan is not a finite number",
+        },
         "--report": {
             "''": "an empty text is no path",
             "ok.py": "'ok.py' is a file",

@@ -22,6 +22,7 @@ from ipuperf.cli.terminal import say
 from ipuperf.machine import Machine, load_machine
 from ipuperf.runtime.executable import RunOptions
 from ipuperf.runtime.figures import figures_of
+from ipuperf.runtime.settings import RunSettings
 from ipuperf.trace import Trace, TraceError
 from ipuperf.version import __version__
 
@@ -111,7 +112,7 @@ class Ran:
     def __init__(self, name: str, trace: str, seconds: float, samples: float | None, simulated: bool = True) -> None:
         self.name, self.trace_name, self.simulated_run_seconds = name, trace, seconds
         self.options, self.is_simulated, self.simulated_run_cycles = RunOptions(samples), simulated, 12_345
-        self.unloaded = False
+        self.unloaded, self.settings, self.seconds_between_calls = False, RunSettings(), 0.0
 
     def as_called(self) -> Ran:
         return self

@@ -143,13 +143,15 @@ class Case:
             self.known[key] = self._run(folder, text, arguments, machine)
         return self.known[key]
 
-    def own(self, text: str, *arguments: object, machine: str = "gc200-1") -> Path:
-        """The report of the first session of a program in the folder of the test."""
-        return self._run(self._folder, text, arguments, machine)
+    def own(self, text: str, *arguments: object, machine: str = "gc200-1", options: tuple[str, ...] = ()) -> Path:
+        """The report of the first session of a program in the folder of the test, run with these options."""
+        return self._run(self._folder, text, arguments, machine, options)
 
-    def _run(self, folder: Path, text: str, arguments: tuple[object, ...], machine: str) -> Path:
+    def _run(
+        self, folder: Path, text: str, arguments: tuple[object, ...], machine: str, options: tuple[str, ...] = ()
+    ) -> Path:
         (folder / "program.py").write_text(text)
-        words = ("--machine", machine, "--report", "report", "program.py", "--", *arguments)
+        words = ("--machine", machine, "--report", "report", *options, "program.py", "--", *arguments)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(report_folder, "VIEWS", [view for view in report_folder.VIEWS if view.name in READ])
             done = self._command("run", *words, cwd=folder)

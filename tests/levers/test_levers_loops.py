@@ -111,3 +111,12 @@ def test_io_tiles_are_tried_where_a_front_end_says_where_io_happens(case: Case) 
     assert trial.fits
     refused = case.measured(case.run(PIPELINE), OverlappedIo())
     assert refused.untried[0].why == "a pipeline's stages cannot be overlapped with I/O"
+
+
+def test_what_a_script_does_for_its_samples_stays_as_calls_get_longer(case: Case) -> None:
+    folder = case.own(INFERENCE, options=("--between-calls", "5"))
+    (trial,) = case.measured(folder, CallLength()).trials
+    plain = case.only(case.run(INFERENCE, machine="gc200-1"), CallLength())
+    script = 5 * 1_325_000  # five milliseconds of a GC200
+    assert abs(trial.cycles - plain.cycles - script) < 1
+    assert cycles_of(folder) - cycles_of(case.run(INFERENCE, machine="gc200-1")) == script

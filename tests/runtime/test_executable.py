@@ -155,6 +155,8 @@ def test_options_reach_the_simulation() -> None:
     assert made.host_start_cycles == chip.cycles(host.start_seconds(False, 1))
     assert executable("pod4").host_start_cycles == chip.cycles(host.start_seconds(True, 1)) > made.host_start_cycles
     assert made.first_run_seconds == host.first_run_seconds
+    script = executable("pod4", settings=RunSettings(between_calls=0.003))
+    assert abs(script.simulated_run_cycles - executable("pod4").simulated_run_cycles - chip.cycles(0.003)) <= 1
     listed = list(made.settings.executables)
     made = made.changed(options=RunOptions(new_values=NewValues("new", (1,)), values_each_run=True))
     assert (len(listed), made.settings.executables) == (1, [made])

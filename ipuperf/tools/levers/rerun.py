@@ -108,6 +108,9 @@ class Rerun:
             change.of_ir(executable.ir)
         if change.of_executable:
             executable = change.of_executable(executable)
+        script_seconds = float(first.executable.machine.host.script_seconds * change.work)
+        if script_seconds:  # a script loads the samples of a call
+            executable = executable.on(executable.machine.with_script(script_seconds), lowered_alike=True)
         if change.of_program:
             program = change.of_program(executable.device_program)
             executable = executable.on(executable.machine)
@@ -172,7 +175,8 @@ class Rerun:
             return self._reached()
 
     def _reached(self) -> Executable:
-        origin, settings = self.origin, RunSettings(self.origin.machine)
+        origin = self.origin
+        settings = RunSettings(origin.machine, between_calls=origin.between_calls)
         with _surroundings(origin):
             try:
                 executable = executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)

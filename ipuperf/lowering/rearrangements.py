@@ -222,9 +222,10 @@ def _result_runs(plan: ConvolutionPlan, view: Form) -> Runs:
 def moves_both(plan: ConvolutionPlan) -> bool:
     """Whether both operands are rearranged, though PopLibs' planner counts on one: in the weight update of a layer.
 
-    ``lib/poplin/Convolution.cpp`` says that of every weight update (weightRearrangementIsExpensive).
+    ``lib/poplin/Convolution.cpp`` says that of every weight update (weightRearrangementIsExpensive). What serial passes
+    cut out was laid out before them.
     """
-    return plan.pass_ == "fcwu" and not needs(plan.form, plan.unit).weights
+    return plan.pass_ == "fcwu" and not plan.prepare and not needs(plan.form, plan.unit).weights
 
 
 def unplanned_bytes(plan: ConvolutionPlan) -> int:

@@ -190,6 +190,8 @@ def test_a_serial_pass_moves_what_it_cuts_out():
     assert (plan.swapped, plan.serial_inputs) == (True, False)  # passes over the rows
     one, whole = by_name(plan), by_name(plan, passes=plan.serial)
     assert one["inputs"] == whole["inputs"]  # every pass needs all columns
+    assert plan.prepare > 0
+    assert "weights" not in one  # laid out before the passes
     assert whole["result"].elements == 1024 * 4096 == one["result"].elements * plan.serial
 
 

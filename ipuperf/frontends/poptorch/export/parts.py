@@ -162,16 +162,18 @@ class Part:
     def _average(self, weight: Tensor, mean: Tensor, factor: Tensor) -> MovingAverage:
         """A running mean of this part's graph, by the variables that are its operands."""
         sources = dict(zip(self.graph.inputs, self.sources, strict=True))
-        variables = []
-        for tensor in (mean, weight):
+
+        def variable_of(tensor: Tensor) -> Variable:
             source = sources.get(_detached(tensor))
-            if not isinstance(source, Data) or not isinstance(source.tensor, Variable):
-                raise UnsupportedError(
-                    f"ExpMovAvg: {tensor.id!r} is computed by the model; in training a mean and what it follows are "
-                    "parameters or buffers"
-                )
-            variables.append(source.tensor)
-        return MovingAverage(*variables, self.output(self.lowering.op(Identity, [factor])))
+            if isinstance(source, Data) and isinstance(source.tensor, Variable):
+                return source.tensor
+            raise UnsupportedError(
+                f"ExpMovAvg: {tensor.id!r} is computed by the model; in training a mean and what it follows are "
+                "parameters or buffers"
+            )
+
+        factor_output = self.output(self.lowering.op(Identity, [factor]))
+        return MovingAverage(variable_of(mean), variable_of(weight), factor_output)
 
 
 def _detached(tensor: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ NEEDS = {
     "vision/yolo_v4/pytorch": "torch, torchvision, yacs, ruamel.yaml, pycocotools, torchinfo, wandb",
     "vision/mae/pytorch": "torch, torchvision, timm, simplejpeg, yaml, wandb",
     "vision/dino/pytorch": "torch, torchvision, yaml, wandb",
+    "nlp/gpt2/pytorch": "torch, tfrecord, wandb",
     "feature_examples/octconv": "torch, torchvision, octconv",
 }
 """What the programs of an application import."""

@@ -188,6 +188,17 @@ def test_each_part_of_a_serialised_product_has_the_proportion() -> None:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
+class Formula(nn.Module):
+    """A formula of one argument."""
+
+    def __init__(self, formula: Any) -> None:
+        super().__init__()
+        self.formula = formula
+
+    def forward(self, x: Any) -> Any:
+        return self.formula(x)
+
+
 def assert_refused(function: Any, message: str, **options: Any) -> None:
     with pytest.raises(poptorch.Error, match=message) as caught:
         export_model(Loss(function), loss_arguments(), **options)
@@ -254,18 +265,19 @@ def test_gradients_within_a_model() -> None:
         export_model(Penalty(), (noise(5, 4),))
 
 
-def test_custom_autograd_functions_are_refused() -> None:
-    class Twice(torch.autograd.Function):
+def test_what_a_custom_autograd_function_cannot_do_is_refused() -> None:
+    class Changing(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any) -> Any:
-            return x * 2
+            ctx.mark_dirty(x)
+            return x.mul_(2)
 
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
-            return grad * 3
+            return grad * 2
 
     before = torch.autograd.Function.apply
-    assert_refused(lambda x, y: Twice.apply(x), "custom autograd function 'Twice' is unsupported")
+    assert_refused(lambda x, y: Changing.apply(x * 1), "ctx.mark_dirty is unsupported")
     assert torch.autograd.Function.apply == before
 
 
@@ -313,13 +325,22 @@ def test_data_flows_to_later_stages_only() -> None:
 
 def test_unsupported_strings_and_state_are_restored() -> None:
     before = torch.backends.mha.get_fastpath_enabled(), poptorch.isRunningOnIpu()
-    assert_refused(lambda x, y: torch.fft.fft(x), "aten::fft_fft is complex, which the IPU does not have")
+    assert_refused(lambda x, y: torch.linalg.svdvals(x), "aten::_linalg_svd is unsupported")
     assert (torch.backends.mha.get_fastpath_enabled(), poptorch.isRunningOnIpu()) == before
 
 
-def test_complex_numbers_and_gradients_within_a_model_are_refused() -> None:
-    for function, name in ((lambda x, y: torch.complex(x, x).real, "complex"), (lambda x, y: (x * 1j).imag, "mul")):
-        assert_refused(function, f"the result of aten::{name} is complex, which the IPU does not have")
+def test_complex_results_and_those_without_a_rule_are_refused() -> None:
+    assert_refused(lambda x, y: torch.linalg.inv(torch.complex(x[:2, :2], x[:2, :2])).real, "of complex numbers")
+    for function, message in (
+        (lambda x: torch.complex(x.real, x.real), "argument 'x' of the model is complex.*view_as_real"),
+        (lambda x: torch.complex(x, x), "a result of the model is complex.*view_as_real"),
+    ):
+        kind = torch.complex64 if "argument" in message else torch.float32
+        with pytest.raises(poptorch.Error, match=message):
+            export_model(Formula(function), (torch.ones(2, dtype=kind),))
+
+
+def test_gradients_of_functions_within_a_model_are_refused() -> None:
     with pytest.raises(
         poptorch.Error, match="torch.func.grad and its relatives inside a model are unsupported|cannot be exported"
     ):

@@ -45,6 +45,8 @@ from .lines import (
     unsupported_at,
 )
 from .module_state import Attributes, PlainTensors, buffers, check_buffers, check_layouts, layout, layouts
+from .own_gradients import Functions
+from .pairs import without_complex
 from .reuse import Kept, Simplified
 from .structure import Signature, Structure, flatten, rebuild
 from .substitutes import (
@@ -58,10 +60,10 @@ from .substitutes import (
 from .surroundings import (
     arguments_on,
     attribute_of,
+    custom_functions,
     ignored_hook,
     kept_annotations,
     no_code,
-    no_custom_functions,
     no_fast_path,
     no_stacks,
     on_ipus,
@@ -245,18 +247,19 @@ def trace(
 
     Raises:
         ExportError: the module cannot be exported; the message names the user's line and the reason.
-        UnsupportedError: a custom ``torch.autograd.Function``, or for training a hook of a gradient.
+        UnsupportedError: for training a hook of a gradient, or a ``backward`` that cannot be traced.
     """
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.13 or later is needed")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
+        functions = Functions(training)
         attributes, home = Attributes(module), leaves[0].device if leaves else torch.device("cpu")
         with ExitStack() as stack:
             surroundings = (
                 quiet(),
                 no_fast_path(),
-                no_custom_functions(training),
+                custom_functions(functions.apply, training),
                 no_stacks(),
                 no_code(),
                 kept_annotations(),
@@ -285,6 +288,7 @@ def trace(
                 attributes.restore()
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
+    functions.named(program)
     # This stands before simplification, which turns detach into alias.
     _stop_at_detached(program.graph)
     plain.made_constant(program)
@@ -329,8 +333,8 @@ def _without_input(program: Simplified) -> Simplified:
 
 
 def _simplified_by_kind(program: Any) -> Any:
-    """:func:`_simplified`, of each kind of op once where that gives the same."""
-    return simplified_once(program, _simplified, kept_annotations) or _simplified(program)
+    """:func:`_simplified`, of each kind of op once where that gives the same; of real tensors only."""
+    return without_complex(simplified_once(program, _simplified, kept_annotations) or _simplified(program))
 
 
 def _simplified(program: Any) -> Any:

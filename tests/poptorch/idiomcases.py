@@ -210,7 +210,64 @@ def function_of_two(h: Tensor, w: Tensor) -> Tensor:
     return y + squares.sum(0)
 
 
-# -- functions of functions -----------------------------------------------------------------------------------------------
+# -- derivatives within the model --------------------------------------------------------------------------------------
+
+
+def energy(x: Tensor, w: Tensor) -> Tensor:
+    return torch.tanh(x @ w).square().sum(-1)
+
+
+@case
+def forces(h: Tensor, w: Tensor) -> Tensor:
+    (force,) = torch.autograd.grad(energy(h, w).sum(), h, create_graph=True)
+    return -force
+
+
+@case
+def gradient_penalty(h: Tensor, w: Tensor) -> Tensor:
+    scores = F.softplus(h @ w) @ w[0]
+    (slope,) = torch.autograd.grad(scores, h, torch.ones_like(scores), create_graph=True, retain_graph=True)
+    return scores[:, None] + (slope.norm(2, dim=1, keepdim=True) - 1) ** 2
+
+
+@case
+def physics_residual(h: Tensor, w: Tensor) -> Tensor:
+    """The second derivative of a network by its input."""
+    x = h[:, :1].detach().clone().requires_grad_()
+    u = torch.tanh(x * w[0]) @ w[1:2].T
+    (first,) = torch.autograd.grad(u.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
+    return second + u * h.mean()
+
+
+@case
+def inner_step(h: Tensor, w: Tensor) -> Tensor:
+    """As MAML: one step of a copy of the weights, then the loss with it."""
+    (step,) = torch.autograd.grad((h @ w).square().mean(), w, create_graph=True)
+    return h @ (w - 0.1 * step)
+
+
+@case
+def func_grad(h: Tensor, w: Tensor) -> Tensor:
+    return func.vmap(func.grad(energy), (0, None))(h, w)
+
+
+@case
+def func_jacobian(h: Tensor, w: Tensor) -> Tensor:
+    return func.vmap(func.jacrev(lambda x: torch.tanh(x @ w)))(h).flatten(1)
+
+
+@case
+def func_hessian(h: Tensor, w: Tensor) -> Tensor:
+    return func.vmap(func.hessian(energy), (0, None))(h, w).diagonal(dim1=1, dim2=2)
+
+
+@case
+def func_jvp(h: Tensor, w: Tensor) -> Tensor:
+    return func.jvp(lambda x: torch.tanh(x @ w), (h,), (torch.ones_like(h),))[1]
+
+
+# -- functions of functions --------------------------------------------------------------------------------------------
 
 
 @case

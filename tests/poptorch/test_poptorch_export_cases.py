@@ -261,8 +261,9 @@ def test_gradients_within_a_model() -> None:
             (found,) = torch.autograd.grad(self.layer(x).square().sum(), x, create_graph=True)
             return found
 
-    with pytest.raises(poptorch.Error, match=f"{__file__}:.*torch.autograd.grad within a model is unsupported for"):
-        export_model(Penalty(), (noise(5, 4),))
+    model, x = Penalty(), noise(5, 4)
+    found = poptorch.inferenceModel(model)(x)
+    torch.testing.assert_close(found, model(x).detach())
 
 
 def test_what_a_custom_autograd_function_cannot_do_is_refused() -> None:
@@ -340,11 +341,15 @@ def test_complex_results_and_those_without_a_rule_are_refused() -> None:
             export_model(Formula(function), (torch.ones(2, dtype=kind),))
 
 
-def test_gradients_of_functions_within_a_model_are_refused() -> None:
-    with pytest.raises(
-        poptorch.Error, match="torch.func.grad and its relatives inside a model are unsupported|cannot be exported"
+def test_gradients_that_no_program_has_are_refused() -> None:
+    grad, layer = torch.autograd.grad, lambda x: (x**2).sum()
+    for function, message in (
+        (lambda x, y: grad(layer(x), y.float(), create_graph=True)[0], "do not depend on an input"),
+        (lambda x, y: grad(layer(x), x, allow_unused=True)[0], "allow_unused=True is unsupported"),
+        (lambda x, y: grad(x, x, x[None], is_grads_batched=True)[0], "is_grads_batched=True is unsupported"),
+        (lambda x, y: torch.func.grad(torch.sin)(x), "has to give one number"),
     ):
-        export_model(Loss(lambda x, y: torch.func.grad(lambda t: (t**2).sum())(x)), loss_arguments())
+        assert_refused(function, message)
 
 
 def test_models_without_data_can_be_exported() -> None:

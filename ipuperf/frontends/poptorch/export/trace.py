@@ -29,6 +29,7 @@ from ..multi_conv import MultiConv
 from .bodies import BODY
 from .checks import check_exported
 from .composites import few_composites, may_decompose
+from .derivatives import GRAD, gradients, without_derivatives
 from .equal_ops import simplified_once
 from .in_place import DATA, DETACHING, SET_DATA, UnseenChanges, check_written, set_data, with_numbers, written
 from .lines import (
@@ -71,11 +72,12 @@ from .surroundings import (
     read,
     without_partial_graph,
 )
+from .transforms import no_transform_left, transforms
 
-BLOCK, GRAD, LOSS = "ipuperf_block", "ipuperf_grad", "ipuperf_loss"
+BLOCK, LOSS = "ipuperf_block", "ipuperf_loss"
 MULTI_CONV = "ipuperf_multi_conv"
 
-_FOLLOWED = {DATA: torch.Tensor.detach, SET_DATA: set_data}
+_FOLLOWED = {torch.autograd.grad: gradients, DATA: torch.Tensor.detach, SET_DATA: set_data}
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
@@ -84,12 +86,6 @@ _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_co
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
 _KEPT = Kept()
-#: What PyTorch says where a gradient formula has used a parameter itself.
-_UNTRACED = "fake tensor in the exported program constant"
-_NOT_DIFFERENTIATED = (
-    "torch.autograd.grad within a model is unsupported for gradients that flow through a product with a parameter to "
-    "what stands before it; write their formula with PyTorch's own ops"
-)
 
 
 class Traced:
@@ -171,7 +167,6 @@ class _Tagger(TorchFunctionMode):
     Attributes:
         home: where the stand-ins for tensors are.
         paths: path of each module of the model, by the module's identity.
-        differentiated: the line that asked last for gradients within ``forward``.
     """
 
     def __init__(self, recorder: BlockRecorder, training: bool, home: torch.device, paths: Mapping[int, str]) -> None:
@@ -181,7 +176,6 @@ class _Tagger(TorchFunctionMode):
         self.training = training
         self.home = home
         self.losses = 0
-        self.differentiated = ""
         self.unseen = UnseenChanges()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -211,8 +205,6 @@ class _Tagger(TorchFunctionMode):
     def _called(self, tags: dict[str, Any], func: Any, args: Any, kwargs: Any) -> Any:
         """The result of a call whose nodes get ``tags``."""
         name = getattr(func, "__name__", "")
-        if func is torch.autograd.grad:
-            self.differentiated = tags[LINE]
         changes = written(func, args, kwargs or {})
         if changes is not None:
             check_written(func, changes)
@@ -267,6 +259,7 @@ def trace(
                 masks_as_given(),
                 cumulative_statistics(),
                 front_ends_in_force(),
+                transforms(),
                 on_ipus(home),
             )
             tagger = _Tagger(recorder, training, home, paths_of(module))
@@ -278,8 +271,6 @@ def trace(
             except Error:
                 raise
             except Exception as error:
-                if tagger.differentiated and _UNTRACED in str(error):
-                    raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
                 # What the user's forward raises is for the user to see, not a failure of the export.
                 if is_raised_by_user(error):
                     raise
@@ -292,7 +283,7 @@ def trace(
     # This stands before simplification, which turns detach into alias.
     _stop_at_detached(program.graph)
     plain.made_constant(program)
-    with quiet(), no_stacks(), no_code(), told_at(program.graph, module):
+    with quiet(), no_stacks(), no_code(), no_transform_left(), told_at(program.graph, module):
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -334,7 +325,8 @@ def _without_input(program: Simplified) -> Simplified:
 
 def _simplified_by_kind(program: Any) -> Any:
     """:func:`_simplified`, of each kind of op once where that gives the same; of real tensors only."""
-    return without_complex(simplified_once(program, _simplified, kept_annotations) or _simplified(program))
+    simple = without_complex(simplified_once(program, _simplified, kept_annotations) or _simplified(program))
+    return without_derivatives(simple)
 
 
 def _simplified(program: Any) -> Any:

@@ -6,6 +6,7 @@ numbers for each sample, or for all of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -267,7 +268,54 @@ def func_jvp(h: Tensor, w: Tensor) -> Tensor:
     return func.jvp(lambda x: torch.tanh(x @ w), (h,), (torch.ones_like(h),))[1]
 
 
-# -- functions of functions --------------------------------------------------------------------------------------------
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+@case
+def zeroed_by_mask(h: Tensor, w: Tensor) -> Tensor:
+    y = (h @ w).clone()
+    y[y < 0] = 0.1
+    return y
+
+
+# -- control flow ------------------------------------------------------------------------------------------------------
+
+
+@case
+def conditional(h: Tensor, w: Tensor) -> Tensor:
+    return torch.cond(h.sum() > 0, lambda h, w: torch.sin(h @ w), lambda h, w: h @ w.T, (h, w))
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def well_conditioned(w: Tensor) -> Tensor:
+    return torch.eye(8) * 3 + w
+
+
+@case
+def linear_equations(h: Tensor, w: Tensor) -> Tensor:
+    return torch.linalg.solve(well_conditioned(w), h.T).T
+
+
+@case
+def inverse(h: Tensor, w: Tensor) -> Tensor:
+    return h @ torch.linalg.inv(well_conditioned(w))
+
+
+@case
+def running_logsumexp(h: Tensor, w: Tensor) -> Tensor:
+    return torch.logcumsumexp(h @ w, 1)
+
+
+@case
+def error_function_inverse(h: Tensor, w: Tensor) -> Tensor:
+    return torch.erfinv(0.9 * torch.tanh(h @ w))
+
+
+@case
+def gamma_logarithm(h: Tensor, w: Tensor) -> Tensor:
+    return torch.lgamma(1.5 + (h @ w).square()) / math.pi
 
 
 @case

@@ -64,8 +64,8 @@ def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.
     for value in program.constants.values():
         if isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value):
             raise UnsupportedError(
-                "this use of a transform of torch.func inside a model is unsupported; torch.func.grad, vjp, jvp, jacrev "
-                "and hessian work, also within torch.func.vmap"
+                "this use of a transform of torch.func inside a model is unsupported; torch.func.grad, vjp, jvp, "
+                "jacrev and hessian work, also within torch.func.vmap"
             )
 
 

@@ -56,6 +56,7 @@ from .substitutes import (
     cumulative_statistics,
     front_ends_in_force,
     masks_as_given,
+    selecting_conditionals,
     unchecked_distributions,
 )
 from .surroundings import (
@@ -256,6 +257,7 @@ def trace(
                 no_code(),
                 kept_annotations(),
                 unchecked_distributions(),
+                selecting_conditionals(),
                 masks_as_given(),
                 cumulative_statistics(),
                 front_ends_in_force(),

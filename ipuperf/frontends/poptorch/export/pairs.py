@@ -122,7 +122,7 @@ class _Rewriting:
                 for value in operands
             ]
             op: Any = node.target
-            target = _OWN.get(name_of(op), op)
+            target: Any = _OWN.get(name_of(op), op)
             if target is op and not any(isinstance(part, ComplexTensor) for part in pairs):
                 # Only a number of Python is complex, or the type that is asked for.
                 pairs = [ComplexTensor(part, torch.zeros_like(part)) for part in pairs]

@@ -126,8 +126,8 @@ class _Reverse:
         return [self._result(x) for x in self.inputs]
 
     def _result(self, x: torch.fx.Node) -> torch.fx.Node:
-        if (x, 0) in self.grads:
-            return self.grads[x, 0]
+        if _place(x) in self.grads:
+            return self.grads[_place(x)]
         if not self.unused:
             raise UnsupportedError(
                 f"{self.line}: torch.autograd.grad: the outputs do not depend on an input of shape "
@@ -140,9 +140,7 @@ class _Reverse:
         return inlined(self.graph, ops, operands, self.tags)
 
     def _collect(self, node: torch.fx.Node, grad: torch.fx.Node) -> None:
-        key = (node, 0)
-        if node.target is operator.getitem:
-            key = (cast(torch.fx.Node, node.args[0]), cast(int, node.args[1]))
+        key = _place(node)
         if key in self.grads:
             (grad,) = self._computed(lambda a, b: [a + b], [self.grads[key], grad])
         self.grads[key] = grad
@@ -183,6 +181,13 @@ class _Reverse:
         for operand, grad in zip(wanted, inlined(self.graph, ops, given, self.tags, same), strict=False):
             if grad is not None:
                 self._collect(operand, grad)
+
+
+def _place(node: torch.fx.Node) -> tuple[torch.fx.Node, int]:
+    """Which result of which op a node is."""
+    if node.target is operator.getitem:
+        return cast(torch.fx.Node, node.args[0]), cast(int, node.args[1])
+    return node, 0
 
 
 def _is_floating(node: torch.fx.Node) -> bool:

@@ -21,9 +21,10 @@ from ..errors import Error, PartitionError, UnsupportedError
 from ..executor.partition import Partition
 from . import own_gradients
 from .bodies import BODY, Body, conditional
+from .derivatives import GRAD
 from .lines import MODULE, location_of_node, tags_of
 from .parts import Flow, Part, Place
-from .trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced
+from .trace import BLOCK, LOSS, MULTI_CONV, Traced
 
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
 _CONDITIONAL = "ipuperf::conditional"

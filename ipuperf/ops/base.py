@@ -165,10 +165,6 @@ class Op(ir.Op):
         """Outputs that are views of inputs, ``{output index: input index}``, where the op asks for no work."""
         return {}
 
-    def arranges(self, index: int) -> bool:
-        """Whether the op brings input ``index`` into an order of its own, in whichever order it comes."""
-        return False
-
     def circumstances(self) -> Hashable:
         """What else :meth:`work` depends on, besides the op itself: a property of the rest of the graph."""
         return None

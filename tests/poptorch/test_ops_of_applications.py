@@ -187,3 +187,8 @@ def test_popart_s_own_ctc_is_pytorch_s() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     with pytest.raises(poptorch.Error, match="Ctc: reduction is 'all'; allowed: Sum, Mean, NoReduction"):
         poptorch.trainingModel(Recognised("all"), optimizer=poptorch.optim.SGD(module.parameters(), lr=0.1))(*arguments)
+
+
+def test_the_options_of_a_model_have_the_name_that_lightning_reads() -> None:
+    options = poptorch.Options().replicationFactor(2)
+    assert poptorch.inferenceModel(Suppressed(), options)._options.toDict()["replication_factor"] == 2

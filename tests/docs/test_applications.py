@@ -26,6 +26,7 @@ NEEDS = {
     "vision/mae/pytorch": "torch, torchvision, timm, simplejpeg, yaml, wandb",
     "vision/dino/pytorch": "torch, torchvision, yaml, wandb",
     "nlp/gpt2/pytorch": "torch, tfrecord, wandb",
+    "speech/conformer/pytorch": "torch, torchaudio, fire, yaml, wandb",
     "feature_examples/octconv": "torch, torchvision, octconv",
 }
 """What the programs of an application import."""

@@ -27,6 +27,7 @@ NEEDS = {
     "vision/dino/pytorch": "torch, torchvision, yaml, wandb",
     "nlp/gpt2/pytorch": "torch, tfrecord, wandb",
     "speech/conformer/pytorch": "torch, torchaudio, fire, yaml, wandb",
+    "speech/fastpitch/pytorch": "torch, librosa, parselmouth, inflect, unidecode, tensorboard, wandb",
     "feature_examples/octconv": "torch, torchvision, octconv",
 }
 """What the programs of an application import."""

@@ -28,6 +28,7 @@ NEEDS = {
     "nlp/gpt2/pytorch": "torch, tfrecord, wandb",
     "speech/conformer/pytorch": "torch, torchaudio, fire, yaml, wandb",
     "speech/fastpitch/pytorch": "torch, librosa, parselmouth, inflect, unidecode, tensorboard, wandb",
+    "vision/cnns/pytorch-lightning": "torch, torchvision, pytorch_lightning",
     "feature_examples/octconv": "torch, torchvision, octconv",
 }
 """What the programs of an application import."""

@@ -33,7 +33,7 @@ NEEDS = {
 }
 """What the programs of an application import."""
 
-_SECTION = re.compile(r"^## [^\n]*\(`([\w/.]+)`\)$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"^## [^\n]*\(`([\w/.-]+)`\)$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
 def sections(page: str) -> dict[str, list[Block]]:

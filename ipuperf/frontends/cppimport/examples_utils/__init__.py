@@ -1,6 +1,6 @@
-"""``from examples_utils import load_lib`` where that package is not installed: C++ libraries are not compiled here.
+"""``examples_utils`` where that package is not installed: ``load_lib``, ``parse_yaml_config`` and ``parsing``.
 
-PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so asking for one
+C++ libraries are not compiled here. PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so asking for one
 raises :mod:`ipuperf.cppimport`'s error, which points to the description in Python. A pattern rewrites PopART's graph
 into another that computes the same (in place, in another order, with fewer copies). ipuperf's graphs are not PopART's,
 so a library of patterns alone has no effect, and a note says so.
@@ -16,6 +16,8 @@ from pathlib import Path
 from ipuperf.frontends.cppimport import is_module, refused
 from ipuperf.frontends.cppimport.sources import without_comments
 from ipuperf.runtime.effects import tell
+
+from .parsing.file_argparse import parse_yaml_config
 
 _REGISTERED = {"op": r"\bOpCreator\s*<|\bOpxCreator\s*<|\bPYBIND11_MODULE\b", "pattern": r"\bPatternCreator\s*<"}
 
@@ -59,4 +61,4 @@ def load_lib_all(
     return loaded if load else [path for path, _ in loaded]
 
 
-__all__ = ["load_lib", "load_lib_all"]
+__all__ = ["load_lib", "load_lib_all", "parse_yaml_config"]

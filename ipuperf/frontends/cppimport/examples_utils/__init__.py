@@ -1,9 +1,9 @@
 """``examples_utils`` where that package is not installed: ``load_lib``, ``parse_yaml_config`` and ``parsing``.
 
-C++ libraries are not compiled here. PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something, so asking for one
-raises :mod:`ipuperf.cppimport`'s error, which points to the description in Python. A pattern rewrites PopART's graph
-into another that computes the same (in place, in another order, with fewer copies). ipuperf's graphs are not PopART's,
-so a library of patterns alone has no effect, and a note says so.
+C++ libraries are not compiled here. PopTorch applications load custom ops and patterns of PopART this way. A custom op
+computes something, so asking for one raises :mod:`ipuperf.cppimport`'s error, which points to the description in
+Python. A pattern rewrites PopART's graph into another that computes the same (in place, in another order, with fewer
+copies). ipuperf's graphs are not PopART's, so a library of patterns alone has no effect, and a note says so.
 Names: graphcore/examples-utils, ``load_lib_utils``. An installed or nearer package of that name is found first.
 """
 

@@ -98,7 +98,7 @@ def parse_args_with_presets(
     return parsed, options
 
 
-def _config_option(words: Sequence[str] | None, option: dict[str, Any]) -> tuple[str | None, list[str]]:
+def _config_option(words: Sequence[str] | None, option: dict[str, Any]) -> tuple[Any, list[str]]:
     """Return what ``--config`` says, and the other words of a command line."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--config", **option)

@@ -63,11 +63,13 @@ _AMP = click.option(
 def estimate(context: click.Context, source: Path | None, target: Path | None) -> None:
     """Cycles of one matrix product, convolution or vertex on a chip, and why; or of every row of a table.
 
-    The cycles are those of PopLibs' own estimates, in tile clock cycles of one IPU.
+    The cycles are those of PopLibs' own estimates, in tile clock cycles of one IPU. PopLibs chooses plans by them.
+    "In a program" is what a simulated run is charged for the same plan.
 
     A table has the columns kind (matmul, conv), target (mk1, mk2), dtype, partials, pass_, amp; G, M, K, N of a matrix
     product; B, H, W, kh, kw, cin, cout, stride, pad, groups of a convolution. Cells that do not apply are empty. Its
-    answers have the columns total, compute, exchange, reduction, transform (of one serial pass), temp_bytes, tiles.
+    answers have the columns total, compute, exchange, reduction, transform (of one serial pass), temp_bytes, tiles,
+    program.
     """
     if context.invoked_subcommand is not None:
         if source is not None or target is not None:

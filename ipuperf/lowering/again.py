@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ipuperf.collector import collector_paused
 from ipuperf.ir import Constant, DType, Graph, Ir, Op, RemoteBuffer, Stream, Tensor, Variable
-from ipuperf.ir.collector import collector_paused
 from ipuperf.ops.control import If, Loop
 from ipuperf.ops.updates.optimiser import UpdateOp
 from ipuperf.ops.updates.sparse_accumulate import SparseAccumulate

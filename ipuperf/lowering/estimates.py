@@ -16,6 +16,7 @@ from ipuperf.near_names import instead_of
 from .planner.alternatives import layer_cost, next_best
 from .planner.arguments import chip_named, dtype_named, plan_convolution, plan_matmul
 from .planner.plan import ConvolutionPlan
+from .products import program_cycles
 
 _COMMON = ("kind", "target", "dtype", "partials", "pass_", "amp")
 _PRODUCT = ("G", "M", "K", "N")
@@ -23,7 +24,7 @@ _CONVOLUTION = ("B", "H", "W", "kh", "kw", "cin", "cout", "stride", "pad", "grou
 
 #: Columns of a table of questions and of the table of answers.
 ESTIMATE_INPUTS = (*_COMMON, *_PRODUCT, *_CONVOLUTION)
-ESTIMATE_OUTPUTS = ("total", "compute", "exchange", "reduction", "transform", "temp_bytes", "tiles")
+ESTIMATE_OUTPUTS = ("total", "compute", "exchange", "reduction", "transform", "temp_bytes", "tiles", "program")
 
 _DEFAULTS = {"partials": "f32", "amp": "0.6", "G": "1", "stride": "1", "pad": "0", "groups": "1"}
 _LEAST = {"pad": 0}
@@ -163,18 +164,26 @@ def _blamed(message: str) -> str:
 
 
 def answer(plan: ConvolutionPlan) -> dict[str, int]:
-    """A plan as a row of :data:`ESTIMATE_OUTPUTS`: the terms are for one serial pass, ``total`` is for all."""
-    values = (plan.total, plan.compute, plan.exchange, plan.reduce, plan.rearrangement, plan.temp_bytes, plan.tiles)
+    """A plan as a row of :data:`ESTIMATE_OUTPUTS`: the terms are for one serial pass, ``total`` is for all.
+
+    ``program`` is :func:`~.products.program_cycles`.
+    """
+    terms = (plan.compute, plan.exchange, plan.reduce, plan.rearrangement)
+    values = (plan.total, *terms, plan.temp_bytes, plan.tiles, program_cycles(plan))
     return dict(zip(ESTIMATE_OUTPUTS, values, strict=True))
 
 
 def plan_values(plan: ConvolutionPlan) -> dict[str, object]:
-    """The values of a plan by name, with the next best plan (``next_best``).
+    """The values of a plan by name, with the next best plan (``next_best``) and the cycles in a ``program``.
 
     For a pass of a fully connected layer in training, ``layer`` has the cycles of the layer.
     """
     next_plan, layer = next_best(plan), layer_cost(plan)
-    return plan.values() | {"next_best": next_plan and next_plan.values(), "layer": layer and asdict(layer)}
+    return plan.values() | {
+        "program": program_cycles(plan),
+        "next_best": next_plan and next_plan.values(),
+        "layer": layer and asdict(layer),
+    }
 
 
 #: Terms of a plan in the order of time: field, words.
@@ -207,9 +216,11 @@ def plan_text(plan: ConvolutionPlan) -> str:
     form += [f"kernel axes {list(plan.expanded)} in the input channels"] if plan.expanded else []
     form += [f"axes {list(plan.flattened)} in the output channels"] if plan.flattened else []
     form += [f"{plan.combined} groups in one"] if plan.combined > 1 else []
-    chip = plan.request.chip
+    chip, charged = plan.request.chip, program_cycles(plan)
     lines = [
         f"{plan.total:,} cycles on {plan.tiles:,} of {chip.tiles:,} tiles of {chip.name}: {plan.vertex}",
+        f"in a program: {charged:,} cycles, {charged / plan.total:.2f} times the estimate (sync, launch of workers, "
+        "operands that lie otherwise)",
         f"form: {', '.join(form)}",
         f"split: field {'x'.join(map(str, plan.field))}, batch {plan.batch}, groups {plan.groups}, kernel "
         f"{'x'.join(map(str, plan.kernel))}, output channels {plan.out_split}, input channels {plan.in_split}, "

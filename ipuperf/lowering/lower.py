@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ipuperf.collector import collector_paused
 from ipuperf.ir import Ir, IrError
-from ipuperf.ir.collector import collector_paused
 from ipuperf.kinds import checked
 from ipuperf.machine import MachineError
 from ipuperf.near_names import instead_of

@@ -78,12 +78,13 @@ class PlanStep:
 class PlannedProduct:
     """A product or convolution with its plan, operands, result and rearrangements.
 
-    ``flip`` rearranges the weights of an input gradient; it comes before all other steps.
+    ``flip`` rearranges the weights of an input gradient; it comes before all other steps. ``result`` is None where a
+    plan is only priced.
     """
 
     placed: PlacedPlan
     operands: Sequence[Tensor]
-    result: Tensor
+    result: Tensor | None
     flops: int
     stages: Sequence[RearrangementPhase]
     flip: Sequence[RearrangementPhase] = ()
@@ -240,12 +241,38 @@ def _planned(work: w.Convolution, placed: PlacedPlan, operands: Sequence[Tensor]
     plan = placed.plan
     flip: tuple[RearrangementPhase, ...] = ()
     if work.pass_ == "bwd":
-        group_inputs, group_outputs = work.channels_in // work.groups, work.channels_out // work.groups
-        elements = work.groups * group_inputs * group_outputs * math.prod(work.kernel_size)
-        flip = rearrangements.turned_parameter(elements, (group_inputs, group_outputs), work.input_dtype.size, plan)
+        channels = (work.channels_in // work.groups, work.channels_out // work.groups)
+        flip = _turned(plan, channels, work.groups, work.kernel_size, work.input_dtype.size)
     by_batch = rearrangements.laid_by_batch(work, plan.request.chip)
     stages = rearrangements.stages(plan, by_batch=by_batch)
     return PlannedProduct(placed, operands, result, work.flops, stages, flip)
+
+
+def _turned(
+    plan: ConvolutionPlan, channels: tuple[int, int], groups: int, kernel: Sequence[int], size: int
+) -> tuple[RearrangementPhase, ...]:
+    """The steps that turn the parameter of an input gradient.
+
+    ``channels`` are inputs and outputs of a group in the forward pass, ``size`` is the bytes of an element.
+    """
+    elements = groups * math.prod(channels) * math.prod(kernel)
+    return rearrangements.turned_parameter(elements, channels, size, plan)
+
+
+def program_cycles(plan: ConvolutionPlan) -> int:
+    """The cycles that programs are charged for a plan: its estimate, rearrangements by what moves, sync and launch.
+
+    Operands lie as other products leave them. Simplification: an image from the host may lie otherwise.
+    """
+    form = plan.request.form
+    flip: tuple[RearrangementPhase, ...] = ()
+    if form.pass_ == "bwd":
+        # The form has the channels of the gradient, the parameter those of the forward pass.
+        channels, kernel = (form.out_channels, form.in_channels), [axis.kernel for axis in form.axes]
+        flip = _turned(plan, channels, form.groups, kernel, plan.request.types.input)
+    # Without tensors a product has cycles all the same.
+    steps = PlannedProduct(PlacedPlan(plan), (), None, 0, rearrangements.stages(plan), flip)
+    return steps.cycles
 
 
 def run(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) -> None:
@@ -255,7 +282,8 @@ def run(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) ->
     """
     phases(stepper, name, products)
     for product in products:
-        _settle(stepper, product)
+        if product.result is not None:
+            _settle(stepper, product, product.result)
 
 
 def phases(stepper: Superstepper, name: str, products: Sequence[PlannedProduct]) -> None:
@@ -281,13 +309,13 @@ def arrange_weights(stepper: Superstepper, name: str, product: PlannedProduct) -
     _together(stepper, name, product.moves(Slot.PREPARE, "weights", rearrangements.of_weights(plan)))
 
 
-def _settle(stepper: Superstepper, product: PlannedProduct) -> None:
+def _settle(stepper: Superstepper, product: PlannedProduct, result: Tensor) -> None:
     """Lay out the result of a product where its plan leaves it."""
-    plan, start, elements = product.plan, product.placed.start, product.result.spec.elements
+    plan, start, elements = product.plan, product.placed.start, result.spec.elements
     # Groups of output channels stay whole only where they divide the result.
     grain = plan.out_grouping if elements % plan.out_grouping == 0 else 1
     key = ("plan", plan, elements, start) if start else ("plan", plan, elements)
-    stepper.layouts[product.result] = even(key, elements, stepper.chip.tiles, plan.tiles, grain, start)
+    stepper.layouts[result] = even(key, elements, stepper.chip.tiles, plan.tiles, grain, start)
 
 
 def _turn(step: PlanStep) -> tuple[int, int]:

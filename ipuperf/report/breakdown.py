@@ -163,17 +163,17 @@ def breakdown_cycles(trace: Trace, run: int | None = None) -> dict[str, int]:
     rows = rows[(instances["ipu"][rows] == ipu) & (instances["replica"][rows] == replica)]
     expanded, loops = slices(trace, rows=rows, steps=trace.template.loop < 0), _Loops.of(trace, rows)
     start, stop = np.clip(expanded.start, begin, end), np.clip(expanded.start + expanded.dur, begin, end)
-    kind = steps["kind"][expanded.step]
+    kind = trace.kind_codes[expanded.step]
     # Waiting steps get lanes above all others, so that they count last.
-    lane = steps["lane"][expanded.step].astype(np.int64) + 1_000 * np.isin(kind, list(WAITING_KINDS))
+    lane = steps["lane"][expanded.step].astype(np.int64) + 1_000 * np.isin(KINDS, WAITING_KINDS)[kind]
     of_cuts = [edge for cut in cuts.places for edge in (cut.begin, cut.end)]
     edges = distinct(np.concatenate([start, stop, *loops.clipped(begin, end), [begin, end, *of_cuts]]))
     times, free = cuts.times(edges[:-1]), np.ones(len(edges) - 1, dtype=bool)
     length = np.diff(edges) * times
     # Lanes in ascending order, with waiting steps as lanes above all others, so that each takes what is still free.
     for level in np.flatnonzero(np.bincount(np.concatenate([lane, loops.lane]))).tolist():
-        for name in KINDS:
-            chosen = (lane == level) & (kind == name)
+        for code, name in enumerate(KINDS):
+            chosen = (lane == level) & (kind == code)
             if not chosen.any():
                 continue
             # Starts count up and ends count down, so the running sum says where the kind is active.

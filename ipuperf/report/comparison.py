@@ -21,7 +21,7 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import PART_OF_KIND, run_instances
-from ipuperf.report.intervals import interval, ratio_interval
+from ipuperf.report.intervals import BY_HOST, interval, ratio_interval
 from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
 from ipuperf.report.text import duration, size
 from ipuperf.report.waiting import OWNERS
@@ -83,6 +83,11 @@ class ComparedRun:
         return float(self.trace.seconds(self.time.total))
 
     @property
+    def samples(self) -> int:
+        """The samples that the run processes; 0 where the front end did not say."""
+        return int(self.trace.meta.get("samples_per_run", 0))
+
+    @property
     def interval(self) -> tuple[float, float]:
         """The seconds between which the measured time lies nine times of ten."""
         return interval(self.trace).around(self.seconds)
@@ -124,6 +129,8 @@ class ComparedRun:
         figures: Figures = {("run", "duration", unit): time(self.time.total)}
         figures["run", "FLOP", "flop"] = int(ops["flops"].sum())
         figures["run", "fullest tile", "bytes"] = self.peak or 0
+        if self.samples:
+            figures["run", "samples", "count"] = self.samples
         for part, cycles in self.time.parts.items():
             figures["time", part, unit] = time(cycles)
         for group, column in (
@@ -204,6 +211,7 @@ class Comparison:
             for run in self.runs[1:]
             for line in (
                 _time_sentence(first_run, run),
+                _samples_sentence(first_run, run),
                 _ratio_sentence(first_run, run),
                 *_memory_sentence(first_run, run),
             )
@@ -341,10 +349,29 @@ def _time_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
     return text + "."
 
 
+def _samples_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
+    """The time of a sample, where the runs process different numbers of them; else ""."""
+    old, new = first_run.samples, other_run.samples
+    if not (old and new) or old == new:
+        return ""
+    old_seconds, new_seconds = first_run.seconds / old, other_run.seconds / new
+    growth = _growth(old_seconds, new_seconds)
+    return (
+        f"It processes {new:,} samples in place of {old:,}: {duration(new_seconds)} a sample, {abs(growth):.1%} "
+        f"{'longer' if growth > 0 else 'shorter'} than {duration(old_seconds)}."
+    )
+
+
 def _ratio_sentence(first_run: ComparedRun, other_run: ComparedRun) -> str:
     """Where the ratio of the measured times lies; "" for two runs that take the same time in every part."""
     if first_run.time.parts == other_run.time.parts:
         return ""
+    basis = ratio_interval(first_run.trace, other_run.trace)
+    if basis.group == BY_HOST:
+        return (
+            "Both wait for the host. What their scripts do between calls is not simulated unless `--between-calls` "
+            "says it, so the order of the two on hardware is not certain."
+        )
     low, high = other_run.ratio_to(first_run)
     text = f"Measured, {other_run.name} takes {low:.3g} to {high:.3g} times as long nine times of ten"
     return text + (": the order of the two is not certain." if low < 1 < high else ".")

@@ -29,10 +29,8 @@ def comparison_text(comparison: Comparison) -> str:
     lines = ["Runs:"]
     for place, run in enumerate(runs, start=1):
         meta = run.trace.meta
-        lines.append(
-            f"  {place}. {run.name}: {duration(run.seconds)} on {meta['num_ipus']} IPUs of {meta['machine']}, "
-            f"bound by {run.time.bound[0]}"
-        )
+        ipus = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
+        lines.append(f"  {place}. {run.name}: {duration(run.seconds)} on {ipus}, bound by {run.time.bound[0]}")
     if comparison.notes:
         lines += ["", *(f"Note: {note}." for note in comparison.notes)]
     lines += ["", *comparison.sentences()]

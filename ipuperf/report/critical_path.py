@@ -10,12 +10,11 @@ one or more trips later. From there on its pieces are the same again.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from operator import sub
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,7 +24,9 @@ from ipuperf.report.breakdown import distinct, pace
 from ipuperf.report.once import once
 from ipuperf.report.repeated import KeyChanges, RepeatedStretch, add_times, backwards, flat, runs
 from ipuperf.report.waiting import Followed, Waits, waits
-from ipuperf.trace import MOST_SLICES, TraceError
+from ipuperf.trace import KINDS, MOST_SLICES, TraceError
+from ipuperf.trace.columns import numbered
+from ipuperf.trace.folded import ranges
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +93,11 @@ class CriticalPath:
     def changes(self) -> int:
         """How often the path moves to another IPU."""
         return runs(self.parts, [KeyChanges(piece.ipu, piece.ipu, 1) for piece in self.pieces]).number - 1
+
+    @cached_property
+    def cycles(self) -> pd.DataFrame:
+        """The table of :func:`path_cycles`, which all readers share."""
+        return _path_cycles(self)
 
     def table(self) -> pd.DataFrame:
         """One row per piece: replica, ipu, start, dur (cycles), sync."""
@@ -272,10 +278,6 @@ _PLACE = {
 }
 
 
-_SYNC = ((len(PATH_PLACES) - 1,), (0,), 0, 1)
-"""The only place of a sync, as :func:`_stretches` tells it."""
-
-
 class PathStretches(NamedTuple):
     """The pieces of a path by place: the first rows in order of time, and the number of all rows."""
 
@@ -290,46 +292,77 @@ def path_stretches(path: CriticalPath, most: int = MOST_SLICES) -> PathStretches
     """
     import pandas as pd
 
-    kinds = path.followed.trace.columns("steps")["kind"]
-    # The last entry, which index -1 picks too, is for syncs and times without a step.
-    places = np.array([PATH_PLACES.index(_PLACE.get(kind, "tiles")) for kind in kinds] + [len(PATH_PLACES) - 1])
-    lines = {piece.line for piece in path.pieces}
-    changes = {line: _places(path.followed.lines[line], places) for line in lines}
-    keys, rows = [], []
-    for piece in path.pieces:
-        place, _, low, high = _stretches(piece, changes[piece.line])
-        keys.append(KeyChanges((piece.ipu[1], place[low]), (piece.ipu[1], place[high - 1]), high - low))
-    last, begin = None, path.begin
-    for number in flat(path.parts):
-        piece = path.pieces[number]
-        place, begins, low, high = _stretches(piece, changes[piece.line])
-        edges = [piece.start, *begins[low + 1 : high], piece.end]
-        for at, dur in zip(place[low:high], map(sub, edges[1:], edges), strict=False):
-            if (piece.ipu[1], at) != last:
-                last = (piece.ipu[1], at)
-                rows.append([*last, begin, 0])
-            rows[-1][3] += dur
-            begin += dur
-        if len(rows) > most:
-            break
-    table = pd.DataFrame(np.array(rows[:most], dtype=np.int64).reshape(-1, 4), columns=["ipu", "place", "start", "dur"])
-    table["place"] = np.array(PATH_PLACES, dtype=object)[table["place"].to_numpy()]
-    return PathStretches(table, runs(path.parts, keys).number if path.parts else 0)
+    stretches = _Stretches.of(path)
+    parts, numbers = [np.empty((2, 0), dtype=np.int64)], flat(path.parts)
+    rows = 0
+    # Neighbours of one place are one row, so that more pieces may be needed. One row more shows that the last is whole.
+    while rows <= most and len(chunk := np.fromiter(islice(numbers, most + 1), dtype=np.int64)):
+        parts.append(stretches.inside(chunk))
+        rows += 1 + int(np.count_nonzero(np.diff(parts[-1][0])))
+    key, dur = np.concatenate(parts, axis=1)
+    begins = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    start = path.begin + np.cumsum(dur) - dur
+    length = np.add.reduceat(dur, begins) if len(begins) else dur
+    ipu, place = np.divmod(key[begins], len(PATH_PLACES))
+    names = np.array(PATH_PLACES, dtype=object)[place]
+    table = pd.DataFrame({"ipu": ipu, "place": names, "start": start[begins], "dur": length}).head(most)
+    return PathStretches(table, runs(path.parts, stretches.changes()).number if path.parts else 0)
 
 
-def _places(line: IpuLine, places: np.ndarray) -> tuple[list[int], list[int]]:
-    """The places of a line in order of time, and where each begins."""
-    place = places[line.step]
-    changes = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
-    return place[changes].tolist(), line.edges[changes].tolist()
+@dataclass(frozen=True)
+class _Stretches:
+    """The stretches of a path's pieces by place.
 
+    ``place`` and ``begin`` have a row for each change of place of the lines that the path is on, one line after the
+    other, and a last row for syncs. The others have a row for each piece: the rows ``low`` to ``high`` are those in it.
+    """
 
-def _stretches(piece: PathPiece, of_line: tuple[list[int], list[int]]) -> tuple[Sequence[int], Sequence[int], int, int]:
-    """The places of a piece in order of time, where each begins, and the first and the end of those in it."""
-    if piece.sync:
-        return _SYNC
-    place, begins = of_line
-    return place, begins, bisect_right(begins, piece.start) - 1, bisect_left(begins, piece.end)
+    place: np.ndarray
+    begin: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    ipu: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+    @classmethod
+    def of(cls, path: CriticalPath) -> _Stretches:
+        """Those of a path."""
+        followed = path.followed
+        of_kind = np.array([PATH_PLACES.index(_PLACE.get(kind, "tiles")) for kind in KINDS])
+        # The last entry, which index -1 picks too, is for syncs and times without a step.
+        places = np.append(of_kind[followed.trace.kind_codes], len(PATH_PLACES) - 1)
+        pieces = [(piece.line, piece.ipu[1], piece.start, piece.end, piece.sync) for piece in path.pieces]
+        line, ipu, start, end, sync = np.array(pieces, dtype=np.int64).reshape(-1, 5).T
+        low, high = np.zeros(len(line), dtype=np.int64), np.zeros(len(line), dtype=np.int64)
+        parts, begins, rows = [], [], 0
+        for number in np.unique(line).tolist():
+            place = places[followed.lines[number].step]
+            changes = np.flatnonzero(np.append(True, place[1:] != place[:-1]))
+            parts.append(place[changes])
+            begins.append(followed.lines[number].edges[changes])
+            of_line = np.flatnonzero(line == number)
+            low[of_line] = rows + np.searchsorted(begins[-1], start[of_line], side="right") - 1
+            high[of_line] = rows + np.searchsorted(begins[-1], end[of_line])
+            rows += len(changes)
+        low[sync == 1], high[sync == 1] = rows, rows + 1
+        every_place = np.concatenate([*parts, [len(PATH_PLACES) - 1]])
+        return cls(every_place, np.concatenate([*begins, [0]]), low, high, ipu, start, end)
+
+    def inside(self, numbers: np.ndarray) -> np.ndarray:
+        """For pieces one after the other, the key (IPU and place) and the cycles of each stretch, as two rows."""
+        row, change = ranges(self.low[numbers], (self.high - self.low)[numbers])
+        piece = numbers[row]
+        first = np.append(True, row[1:] != row[:-1])[: len(row)]
+        begin = np.where(first, self.start[piece], self.begin[change])
+        end = np.where(np.append(first[1:], True)[: len(row)], self.end[piece], np.append(begin[1:], 0)[: len(row)])
+        return np.stack([self.ipu[piece] * len(PATH_PLACES) + self.place[change], end - begin])
+
+    def changes(self) -> list[KeyChanges]:
+        """How often the key changes in each piece."""
+        keys = self.ipu * len(PATH_PLACES)
+        ends = (keys + self.place[self.low], keys + self.place[self.high - 1], self.high - self.low)
+        return [KeyChanges(*piece) for piece in zip(*(column.tolist() for column in ends), strict=True)]
 
 
 @checked
@@ -338,27 +371,47 @@ def path_cycles(trace: Trace, path: CriticalPath) -> pd.DataFrame:
 
     The columns are ipu, kind, op and cycles. For the host's own run, op says which run it is ("": that of the call).
     """
+    return path.cycles.copy()
+
+
+def _path_cycles(path: CriticalPath) -> pd.DataFrame:
     import pandas as pd
 
-    kinds = path.followed.trace.columns("steps")["kind"]
-    names = np.where(kinds == "host_run", path.followed.trace.step_programs, path.followed.trace.step_ops)
+    followed = path.followed
+    runs_of_host = followed.trace.kind_codes == KINDS.index("host_run")
+    names = followed.trace.step_ops.copy()
+    names[runs_of_host] = followed.trace.step_programs[runs_of_host]
     # The last two entries are for syncs, and for times without a step, which index -1 picks.
-    kinds, names = np.append(kinds, ["sync_external", "idle"]), np.append(names, ["", ""])
+    codes = np.append(followed.trace.kind_codes, [KINDS.index("sync_external"), KINDS.index("idle")])
+    words, name = numbered(np.append(names, ["", ""]))
+    # Kind and name make one key, by which the cycles of steps are added. Keys are in the order of both.
+    kinds = sorted(KINDS)
+    rank = np.array([kinds.index(kind) for kind in KINDS])[codes]
+    keys, row = np.unique(rank * len(words) + name, return_inverse=True)
     times = [0] * len(path.pieces)
     add_times(path.parts, times)
     of_line: dict[tuple[int, int, bool], list[tuple[int, int, int]]] = {}
     for piece, repeated in zip(path.pieces, times, strict=True):
         of_line.setdefault((piece.line, piece.ipu[1], piece.sync), []).append((piece.start, piece.end, repeated))
-    costs: dict[tuple[int, str, str], int] = {}
+    costs: dict[int, np.ndarray] = {}
     for (place, ipu, sync), pieces in of_line.items():
-        step, inside = _cycles_inside(path.followed.lines[place], *np.array(pieces, dtype=np.int64).T)
-        cycles = np.zeros(len(kinds), dtype=np.int64)
-        np.add.at(cycles, np.full(len(step), -2) if sync else step, inside)
-        steps = np.flatnonzero(cycles)
-        for kind, name, count in zip(kinds[steps], names[steps], cycles[steps].tolist(), strict=True):
-            costs[ipu, kind, name] = costs.get((ipu, kind, name), 0) + count
-    rows = sorted(((*key, count) for key, count in costs.items()), key=lambda row: (-row[3], row))
-    return pd.DataFrame(rows, columns=["ipu", "kind", "op", "cycles"])
+        step, inside = _cycles_inside(followed.lines[place], *np.array(pieces, dtype=np.int64).T)
+        cycles = costs.setdefault(ipu, np.zeros(len(keys), dtype=np.int64))
+        np.add.at(cycles, row[np.full(len(step), -2) if sync else step], inside)
+    ipus = sorted(costs)
+    of_ipus = np.concatenate([np.empty(0, dtype=np.int64), *(costs[ipu] for ipu in ipus)])
+    used = np.flatnonzero(of_ipus)
+    used = used[np.argsort(-of_ipus[used], kind="stable")]
+    ipu_of, key = np.divmod(used, max(len(keys), 1))
+    kind_of, name_of = np.divmod(keys[key], len(words))
+    return pd.DataFrame(
+        {
+            "ipu": np.array(ipus, dtype=np.int64)[ipu_of],
+            "kind": np.array(kinds, dtype=object)[kind_of],
+            "op": np.array(words, dtype=object)[name_of],
+            "cycles": of_ipus[used],
+        }
+    )
 
 
 def _cycles_inside(

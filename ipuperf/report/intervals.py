@@ -150,7 +150,8 @@ def profile(trace: Trace) -> RunProfile:
     shares = {name: cycles / whole for name, cycles in sorted(spent.items()) if cycles / whole >= _LEAST_SHARE}
     meta = trace.meta
     chip = f"{meta['tiles_per_ipu']} tiles at {meta['clock_hz'] / 1e9:g} GHz"
-    return RunProfile(shares, bool(set(ops["phase"]) & {"bwd", "update"}), chip, int(meta["num_ipus"]))
+    trains = bool(ops["phase"].isin(["bwd", "update"]).any())
+    return RunProfile(shares, trains, chip, int(meta["num_ipus"]))
 
 
 def group_of(profile: RunProfile) -> str:

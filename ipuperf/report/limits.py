@@ -53,7 +53,7 @@ def _cycles_at_peak(ops: Columns, peaks: Mapping[str, int], costs: pd.DataFrame)
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
     at_peak = (
         int(flops) * int(ipus) / peaks[types[op]]
-        for op, flops, ipus in zip(costs["op"], costs["flops"], costs["ipus"], strict=True)
+        for op, flops, ipus in zip(*(costs[name].tolist() for name in ("op", "flops", "ipus")), strict=True)
         if flops and types.get(op) in peaks
     )
     return float(sum(at_peak))

@@ -8,6 +8,7 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.trace import Window, slice_batches
+from ipuperf.trace.columns import lookup
 from ipuperf.trace.traffic import traffic
 
 if TYPE_CHECKING:
@@ -70,9 +71,11 @@ def _bytes_of_steps(trace: Trace) -> dict[int, np.ndarray]:
     liveness = trace.columns("liveness")
     total = liveness["always_live"] + liveness["not_always_live"]
     # A program has many steps, so that names become numbers first.
-    names: dict[str, int] = {}
-    program = np.array([names.setdefault(name, len(names)) for name in trace.step_programs.tolist()], dtype=np.int64)
-    # The last number is that of programs without steps.
+    programs, ids = trace.columns("programs"), trace.columns("steps")["program_id"]
+    names = {name: number for number, name in enumerate(dict.fromkeys([*programs["name"].tolist(), ""]))}
+    of_program = np.array([names[name] for name in programs["name"].tolist()], dtype=np.int64)
+    program = lookup(ids, programs["program_id"], of_program, names[""])
+    # The last number is that of names that no program has.
     number = np.array([names.get(name, len(names)) for name in liveness["program"].tolist()], dtype=np.int64)
     by_ipu = {}
     for ipu in np.unique(liveness["ipu"]).tolist():

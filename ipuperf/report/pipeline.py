@@ -26,6 +26,7 @@ from ipuperf.report.palette import WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours
 from ipuperf.report.window import check_inside, whole
 from ipuperf.trace import (
+    KINDS,
     PHASES,
     WAITING_KINDS,
     Window,
@@ -34,6 +35,7 @@ from ipuperf.trace import (
     merged_slices,
     slice_count,
 )
+from ipuperf.trace.columns import lookup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +69,12 @@ _NAMES = {
     "other": "other",
 }
 _CODE = {part: code for code, part in enumerate(PIPELINE_PARTS)}
+_PART_OF_KIND = {
+    **dict.fromkeys(WAITING_KINDS, "waiting"),
+    "link": "link",
+    **{kind: "io" for kind in KINDS if kind.startswith(("host_", "remote_"))},
+}
+"""The parts of steps whose kind says more than the phase of their op."""
 _TEXT: dict[str, Any] = {"fontsize": 6.5, "color": "#202020", "clip_on": True}
 _WIDTH = 1600
 _MOST_SLICES = 2_000_000
@@ -100,14 +108,12 @@ class _Row:
 
 def _steps(trace: Trace) -> np.ndarray:
     """The code of the part of each row of table ``steps``."""
-    steps, ops = trace.columns("steps"), trace.columns("ops")
-    part = {int(op): _CODE[phase] for op, phase in zip(ops["op_id"], ops["phase"], strict=True)}
-    codes = np.array([part.get(int(op), _CODE["other"]) for op in steps["op_id"]], dtype=np.int64)
-    kind = steps["kind"]
-    # These come after the phases and overrule them: an op's waits and transfers have parts of their own.
-    codes[np.isin(kind, list(WAITING_KINDS))] = _CODE["waiting"]
-    codes[kind == "link"] = _CODE["link"]
-    codes[[name.startswith(("host_", "remote_")) for name in kind]] = _CODE["io"]
+    ops = trace.columns("ops")
+    of_op = np.array([_CODE[phase] for phase in ops["phase"].tolist()], dtype=np.int64)
+    codes = lookup(trace.columns("steps")["op_id"], ops["op_id"], of_op, _CODE["other"])
+    # An op's waits and transfers have parts of their own.
+    for kind, name in _PART_OF_KIND.items():
+        codes[trace.kind_codes == KINDS.index(kind)] = _CODE[name]
     return codes
 
 

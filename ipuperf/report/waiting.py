@@ -332,12 +332,13 @@ def ipu_lines(trace: Trace, rows: np.ndarray, window: Window, cuts: LoopCuts) ->
 
 def _step_activities(trace: Trace) -> np.ndarray:
     """The activity of each row of table ``steps``, as an index into :data:`ACTIVITIES`."""
-    steps = trace.columns("steps")
-    activities = np.array([ACTIVITIES.index(_ACTIVITY_OF_KIND[kind]) for kind in steps["kind"]], dtype=np.int64)
+    of_kind = np.array([ACTIVITIES.index(_ACTIVITY_OF_KIND[kind]) for kind in KINDS])
+    activities: np.ndarray = of_kind[trace.kind_codes]
     # Steps of collectives have the kind "link" too. Only their transfers tell which ops are collectives.
     transfers = trace.transfer_ops()
     collective = [op for op, kind in transfers if kind in _COLLECTIVES]
-    activities[(steps["kind"] == "link") & np.isin(steps["op_id"], collective)] = ACTIVITIES.index("collective")
+    links = np.flatnonzero(activities == ACTIVITIES.index("link"))
+    activities[links[np.isin(trace.columns("steps")["op_id"][links], collective)]] = ACTIVITIES.index("collective")
     return activities
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ipuperf.collector import collector_paused
 from ipuperf.report.arguments import checked
 from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.palette import KIND_LABELS
@@ -20,6 +21,7 @@ _LISTED = 5
 
 
 @checked
+@collector_paused()
 def why_text(trace: Trace) -> str:
     """The largest parts of the last run, the ops on its critical path, and its longest waits. Ends with a newline.
 

@@ -299,7 +299,10 @@ class Executable:
 
         program = self.device_program
         with self.ir.deep_calls(), simulating(self.name) as progress, timed(f"{self.name}: simulated one run"):
-            return simulate(program, self.machine, progress=progress, **self.host_options)
+            trace = simulate(program, self.machine, progress=progress, **self.host_options)
+        if self.options.samples_per_run is not None:
+            trace.meta["samples_per_run"] = self.options.samples_per_run
+        return trace
 
     @cached_property
     def simulated_run_cycles(self) -> int:

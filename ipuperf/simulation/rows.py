@@ -170,8 +170,9 @@ class ExecutedRows:
         """For each segment, whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
         updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
-        kinds = {type(leaf.step): kind_of(leaf.step) for leaf in tree.leaves}
-        leaves = [not kinds[type(leaf.step)].in_micro_batch or leaf.step.op_id in updates for leaf in tree.leaves]
+        steps = [leaf.step for leaf in tree.leaves]
+        kinds = {kind: kind_of(step) for kind, step in {type(step): step for step in steps}.items()}
+        leaves = [not kinds[type(step)].in_micro_batch or step.op_id in updates for step in steps]
         outside = leaves.__getitem__
         return np.array([bool(s.leaves) and all(map(outside, s.leaves)) for s in tree.segments], dtype=bool)
 
@@ -335,11 +336,15 @@ def plan_rows(program: DeviceProgram) -> Columns:
     The other plan is searched now (see :func:`~ipuperf.lowering.planner.alternatives.next_best`).
     """
     known: dict[int, list[tuple[Any, ...]]] = {}  # by chosen plan, because many products share one
+    # Products that differ in their memory alone often have the same other plan.
+    ample: dict[tuple[Any, ...], float] = {}
+    for plan in {id(plan): plan for plans in program.plans.values() for plan in plans}.values():
+        ample[_search(plan)] = max(ample.get(_search(plan), 0.0), plan.request.proportion)
 
     def described(chosen: ConvolutionPlan) -> list[tuple[Any, ...]]:
         return [
             (rank, plan.total, plan.tiles, plan.temp_bytes, plan.vertex, plan.explain())
-            for rank, plan in enumerate([chosen, next_best(chosen)])
+            for rank, plan in enumerate([chosen, next_best(chosen, ample[_search(chosen)])])
             if plan is not None
         ]
 
@@ -351,6 +356,11 @@ def plan_rows(program: DeviceProgram) -> Columns:
     ]
     names = ("op_id", "product", "rank", "cycles", "tiles", "temp_bytes", "vertex", "plan")
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
+
+
+def _search(plan: ConvolutionPlan) -> tuple[Any, ...]:
+    """What the search for another plan depends on, besides memory."""
+    return plan.request.form, plan.request.types, plan.vertex, plan.form.changes
 
 
 def link_rows(links: Sequence[Link]) -> Columns:

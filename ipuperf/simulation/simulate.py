@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ipuperf.collector import collector_paused
 from ipuperf.ir import ALL_DTYPES
-from ipuperf.ir.collector import collector_paused
 from ipuperf.kinds import checked
 from ipuperf.lowering.steps import LocalStep
 

@@ -54,7 +54,15 @@ def empty_column(column: Column) -> np.ndarray:
 def code_of(values: np.ndarray, words: Sequence[str]) -> np.ndarray:
     """Position of each string in ``words`` (int64). Strings that are not among them raise ``KeyError``."""
     index = {word: position for position, word in enumerate(words)}
-    return np.fromiter((index[value] for value in values), dtype=np.int64, count=len(values))
+    return np.fromiter(map(index.__getitem__, values.tolist()), dtype=np.int64, count=len(values))
+
+
+def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The distinct names, sorted, and for each name its place among them."""
+    words = names.tolist()
+    distinct = sorted(set(words))
+    place = {name: number for number, name in enumerate(distinct)}
+    return distinct, np.fromiter(map(place.__getitem__, words), dtype=np.int64, count=len(words))
 
 
 def lookup(ids: np.ndarray, keys: np.ndarray, values: np.ndarray, default: Any) -> np.ndarray:

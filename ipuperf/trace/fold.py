@@ -202,7 +202,12 @@ def slice_count(trace: TraceTables, window: Window | None = None) -> int:
         return sum((template.slices * segment_runs(trace)).tolist())
     if trace.folded("instances") is not None:
         trace = trace.within(window)
-    instances, rows = trace.columns("instances"), instances_in(trace, window)
+    return _count_within(trace, instances_in(trace, window), window)
+
+
+def _count_within(trace: TraceTables, rows: np.ndarray, window: Window) -> int:
+    """The number of slices of rows of table ``instances`` that touch the window."""
+    template, instances = trace.template, trace.columns("instances")
     place = template.place(instances["segment"][rows])
     rows, place = rows[place >= 0], place[place >= 0]
     if not len(rows):
@@ -232,12 +237,19 @@ def fitting_window(trace: TraceTables, limit: int) -> Window | None:
     # The bisection asks many times, so the rows of the window are made once, here.
     if trace.folded("instances") is not None:
         trace = trace.within((begin, exceeds))
+    rows, instances, template = instances_in(trace, (begin, exceeds)), trace.columns("instances"), trace.template
+    place = template.place(instances["segment"][rows])
+    first, last = (instances["start"][rows] + edges[place] for edges in (template.low, template.extent))
+    whole = 0  # slices of instances that end before the window does
     while exceeds - fits > 1:
         middle = (fits + exceeds) // 2
-        if slice_count(trace, (begin, middle)) <= limit:
-            fits = middle
+        count = whole + _count_within(trace, rows, (begin, middle))
+        if count <= limit:
+            fits, left = middle, last >= middle
+            whole += sum(template.slices[place[~left]].tolist())
         else:
-            exceeds = middle
+            exceeds, left = middle, first < middle
+        rows, place, first, last = rows[left], place[left], first[left], last[left]
     return (begin, max(fits, begin + 1))
 
 

@@ -200,7 +200,7 @@ def count_executions(
         whole = np.where(no_length, 0, np.maximum(end_whole - first_whole, 0))
         # Without a whole trip, all trips of the range count as those before one.
         first_whole, end_whole = np.where(whole > 0, first_whole, high), np.where(whole > 0, end_whole, high)
-        total += sum((whole * loops.inner[rows.loop, level + 1] * rows.times).tolist())
+        total += _sum(whole * loops.inner[rows.loop, level + 1] * rows.times)
         repetitions = np.where(no_length, high, 1)  # trips of a loop without length are all at the same time
         partly_before, partly_after = (
             _ranges(low, np.where(no_length, 1, first_whole)),
@@ -211,7 +211,12 @@ def count_executions(
             np.concatenate([partly_before[1], partly_after[1]]),
         )
         rows = rows.spread(picked, trip * loops.period[rows.loop[picked], level], repetitions[picked])
-    return int(total + sum(rows.times[_touches(rows.start, rows.dur, window)].tolist()))
+    return total + _sum(rows.times[_touches(rows.start, rows.dur, window)])
+
+
+def _sum(values: np.ndarray) -> int:
+    """The exact sum of whole numbers, also where it is beyond int64."""
+    return int(values.sum()) if np.abs(values).sum(dtype=float) < 2**62 else sum(values.tolist())
 
 
 def spent(loops: Loops, dur: np.ndarray, loop: np.ndarray, time: np.ndarray) -> np.ndarray:

@@ -46,8 +46,14 @@ def operations(trace: TraceTables) -> pd.DataFrame:
 
 def operation_costs(trace: TraceTables) -> pd.DataFrame:
     """One row per op, by the number of the op (op_id), with the columns of :func:`operations` except for calls."""
+    if operation_costs not in trace.derived:
+        trace.derived[operation_costs] = _operation_costs(trace)
+    return trace.derived[operation_costs].copy()
+
+
+def _operation_costs(trace: TraceTables) -> pd.DataFrame:
     # IPUs that do the same are counted, not listed: a Pod has thousands of them.
-    costs, instances = _followed_costs(trace)
+    costs, instances = _all_costs(trace)
     number = _alike(costs, instances)
     ids, row = np.unique(costs.op_id, return_inverse=True)
     of_kinds = product(costs.cycles.reshape(-1), np.repeat(number, len(KINDS))).reshape(-1, len(KINDS))
@@ -75,9 +81,17 @@ def operations_by_ipu(
     the slowest; bytes that its tiles receive and send; exchange_bytes that they receive in exchanges between tiles of
     the IPU; and the cycles of each kind under its name. The cycles of a kind add up to those of :meth:`Trace.totals`.
     """
-    costs, instances = _followed_costs(trace, rows)
-    costs = _on_all(costs, instances) if rows is None and not of_each_class else costs
-    number = _alike(costs, instances) if of_each_class else np.ones(len(costs.ipu), dtype=np.int64)
+    if rows is None and of_each_class:
+        # Several views ask for this table.
+        if operations_by_ipu not in trace.derived:
+            costs, instances = _all_costs(trace)
+            trace.derived[operations_by_ipu] = _by_ipu(trace, costs, _alike(costs, instances), of_each_class=True)
+        return trace.derived[operations_by_ipu].copy()
+    costs = _on_all(*_all_costs(trace)) if rows is None else _followed_costs(trace, rows)[0]
+    return _by_ipu(trace, costs, np.ones(len(costs.ipu), dtype=np.int64), of_each_class=of_each_class)
+
+
+def _by_ipu(trace: TraceTables, costs: _Costs, number: np.ndarray, *, of_each_class: bool) -> pd.DataFrame:
     frame = op_facts(trace, costs.op_id)
     frame["ipu"] = costs.ipu
     frame["kind"] = _main_kind(costs.cycles)
@@ -121,7 +135,7 @@ def op_facts(trace: TraceTables, op_ids: np.ndarray) -> pd.DataFrame:
 
 def op_kind_cycles(trace: TraceTables) -> dict[tuple[str, str], int]:
     """Cycles by op name and kind, over all stored IPUs. Ops with the same name are added; :data:`NO_OP_NAME`: no op."""
-    costs = _on_all(*_followed_costs(trace))
+    costs = _on_all(*_all_costs(trace))
     result: dict[tuple[str, str], int] = {}
     for name, row in zip(op_facts(trace, costs.op_id)["op"], costs.cycles.tolist(), strict=True):
         for kind, cycles in zip(KINDS, row, strict=True):
@@ -162,6 +176,14 @@ class _Costs:
     imbalance: np.ndarray
     bytes: np.ndarray
     exchanged: np.ndarray
+
+
+def _all_costs(trace: TraceTables) -> tuple[_Costs, InstanceRows]:
+    """:func:`_followed_costs` of the whole trace, which all readers share."""
+    if _all_costs not in trace.derived:
+        trace.derived[_all_costs] = _followed_costs(trace)
+    costs: tuple[_Costs, InstanceRows] = trace.derived[_all_costs]
+    return costs
 
 
 def _followed_costs(trace: TraceTables, rows: np.ndarray | None = None) -> tuple[_Costs, InstanceRows]:

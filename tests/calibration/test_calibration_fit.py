@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -182,6 +183,21 @@ def test_deviations_allow_for_errors_beyond_the_noise(tmp_path: Path) -> None:
     assert outcome.spread == pytest.approx(10, rel=0.1)
     assert outcome.figures[0].deviation == pytest.approx(1 / np.hypot(np.sqrt(2) / 0.2, 1 / 0.15), rel=0.1)
     assert "times the noise of 2.0%" in calibration_text(outcome)
+    # Nine of ten lie within 1.645 deviations, of which the noise is the larger part.
+    for row in outcome.rows:
+        widths = [abs(math.log(bound / row.after)) for bound in row.interval]
+        assert widths == pytest.approx([1.645 * 0.2] * 2, rel=0.3)
+        assert row.interval[0] < row.after < row.interval[1]
+
+
+def test_intervals_after_the_fit_follow_from_figures_and_noise(tmp_path: Path) -> None:
+    """By hand: a copy whose time is nearly one over the bandwidth, measured once with 5 % noise."""
+    file = measured(tmp_path, PROGRAMS[:1], "pod4", {}, 0.0)
+    outcome = calibrate(file, machine="pod4", figures=["host.pcie_bandwidth"], noise=0.05)
+    (row,), (figure,) = outcome.rows, outcome.figures
+    expected = 1.645 * math.hypot(figure.deviation, 0.05)
+    assert math.log(row.interval[1] / row.after) == pytest.approx(expected, rel=0.05)
+    assert outcome.as_dict()["rows"][0]["interval"] == list(row.interval)
 
 
 @pytest.mark.heavy

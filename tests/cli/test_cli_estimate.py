@@ -16,7 +16,7 @@ from ipuperf.lowering import plan_convolution, plan_matmul
 from ipuperf.lowering.planner.alternatives import next_best
 
 INPUTS = "kind,target,dtype,partials,pass_,amp,G,M,K,N,B,H,W,kh,kw,cin,cout,stride,pad,groups"
-OUTPUTS = ["total", "compute", "exchange", "reduction", "transform", "temp_bytes", "tiles"]
+OUTPUTS = ["total", "compute", "exchange", "reduction", "transform", "temp_bytes", "tiles", "program"]
 PRODUCT = "matmul --m 1024 --k 1024 --n 1024 --partials f16"
 IMAGES = "convolution --batch 4 --height 56 --kh 3 --cin 64 --cout 64 --pad 1 --partials f16"
 
@@ -53,7 +53,7 @@ def test_matmul_as_json() -> None:
     found = json.loads(run(f"{PRODUCT} --json").output)
     plan = plan_matmul("gc200", 1, 1024, 1024, 1024, "f16", "f16")
     assert found.pop("next_best") == next_best(plan).values()
-    assert found.pop("layer") is None
+    assert (found.pop("layer"), found.pop("program")) == (None, 30504)
     assert found == json.loads(json.dumps(plan.values()))
     assert (found["total"], found["compute"], found["tiles"], found["field"]) == (29904, 17873, 1408, [1, 8])
 
@@ -182,10 +182,10 @@ def test_table_of_products_and_convolutions(tmp_path: Path) -> None:
     rows = answers(tmp_path)
     assert list(rows[0]) == OUTPUTS
     assert [[int(v) for v in row.values()] for row in rows] == [
-        [29904, 17873, 9670, 2361, 0, 57344, 1408],
-        [24855, 16213, 5209, 3216, 217, 30976, 1216],
-        [213337, 8437, 2365, 1320, 0, 56864, 1456],
-        [4963, 2292, 578, 0, 1821, 9088, 1472],
+        [29904, 17873, 9670, 2361, 0, 57344, 1408, 30504],
+        [24855, 16213, 5209, 3216, 217, 30976, 1216, 25537],
+        [213337, 8437, 2365, 1320, 0, 56864, 1456, 225779],
+        [4963, 2292, 578, 0, 1821, 9088, 1472, 5003],
     ]
 
 

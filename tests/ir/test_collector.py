@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
+from ipuperf.collector import collector_paused
 from ipuperf.ir import Ir, IrError
-from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine
 

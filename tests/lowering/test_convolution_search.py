@@ -12,7 +12,7 @@ from ipuperf.lowering.planner.candidates import candidates_among, every_candidat
 from ipuperf.lowering.planner.form import ONCE, Passes, Types, product_form
 from ipuperf.lowering.planner.kernels import hmac_kernels
 from ipuperf.lowering.planner.plan import Request
-from ipuperf.lowering.planner.search import Search, plan_once
+from ipuperf.lowering.planner.search import Search, plan_once, plan_without
 from ipuperf.machine import load_machine
 
 CHIP = load_machine("gc200-1").chip
@@ -48,6 +48,15 @@ def test_the_option_of_a_known_plan_is_not_searched_again(search):
 def test_a_proportion_of_less_than_a_byte_has_a_plan():
     """The limit grows from there; it stayed at no byte for ever."""
     assert plan_once(replace(REQUEST, proportion=1e-9)).total >= plan_once(REQUEST).total
+
+
+@pytest.mark.parametrize("proportion", [0.4, 0.15, 0.05, 0.01])
+@pytest.mark.parametrize("shape", [(1, 32, 64, 96), (1, 192, 80, 640), (1, 512, 1024, 1024)])
+def test_another_plan_that_is_searched_in_more_memory_is_that_of_its_request(shape, proportion):
+    request = Request(CHIP, product_form(*shape), Types(2, 2, 2), proportion)
+    chosen = plan_once(request)
+    excluded = (chosen.vertex, chosen.form.changes)
+    assert plan_without(request, *excluded, ample=0.6) == plan_without(request, *excluded)
 
 
 @pytest.mark.parametrize("proportion", [0.05, 0.01, 0.004, 0.001])

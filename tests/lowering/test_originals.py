@@ -9,6 +9,8 @@ import pytest
 
 from ipuperf import popxl
 from ipuperf.lowering import lower
+from ipuperf.lowering.estimates import answer, plan_text, plan_values
+from ipuperf.lowering.products import program_cycles
 from ipuperf.machine import Machine, load_machine, load_scaled
 from ipuperf.popxl import ops
 from ipuperf.simulation import simulate
@@ -28,6 +30,26 @@ def program(shape: tuple[int, ...], weights: tuple[int, ...], dtype: popxl.dtype
 
 def cycles(ir: popxl.Ir, machine: Machine) -> int:
     return int(simulate(lower(ir._ir, machine), machine).table("runs")["dur"].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "dtype"),
+    [
+        ((512, 1024), (1024, 1024), HALF),
+        ((547, 1893), (1893, 28), FLOAT),
+        SMALL,
+        ((8, 64, 56, 56), (64, 64, 3, 3), HALF),
+    ],
+)
+def test_an_estimate_names_the_cycles_of_a_program(shape, weights, dtype) -> None:
+    """Its second line is what the simulation charges for the same op."""
+    machine = load_machine("gc200-1")
+    lowered = lower(program(shape, weights, dtype)._ir, machine)
+    (plan,) = (plan for plans in lowered.plans.values() for plan in plans)
+    charged = int(simulate(lowered, machine).operations_by_ipu()["cycles"].sum())
+    assert program_cycles(plan) == charged
+    assert plan_values(plan)["program"] == answer(plan)["program"] == charged
+    assert f"in a program: {charged:,} cycles" in plan_text(plan)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from copy import copy
 
 import pytest
 
@@ -67,6 +68,18 @@ def test_growth_and_the_sentences_that_explain_it(comparison, trace, slower):
     assert re.search(r"above all in bwd\d\.\d/MatMul\.$", time)
     assert "10.0% more than that of before" in memory
     assert "the largest change is variableAlwaysLive, +27,000 B" in memory
+
+
+def test_runs_of_different_samples_are_compared_by_the_sample(trace, slower):
+    few, many = copy(trace), copy(slower)
+    few.meta, many.meta = trace.meta | {"samples_per_run": 4}, slower.meta | {"samples_per_run": 16}
+    compared = compare({"few": few, "many": many})
+    assert compared.sentences()[1] == (
+        "It processes 16 samples in place of 4: 62.8 us a sample, 69.1% shorter than 203.5 us."
+    )
+    assert of(compared, "run").loc["samples", ["few", "many"]].tolist() == [4, 16]
+    many.meta["samples_per_run"] = 4
+    assert not any("samples" in sentence for sentence in compare({"few": few, "many": many}).sentences())
 
 
 def test_a_wait_is_explained_by_the_op_that_is_waited_for(synthetic):

@@ -9,14 +9,14 @@ from .plan import ConvolutionPlan, LayerCost
 from .search import plan_once, plan_without
 
 
-def next_best(plan: ConvolutionPlan) -> ConvolutionPlan | None:
+def next_best(plan: ConvolutionPlan, ample: float = 0.0) -> ConvolutionPlan | None:
     """The cheapest plan with another vertex or form; None if no other fits.
 
-    For a joint plan it is the plan of the pass alone.
+    For a joint plan it is the plan of the pass alone. ``ample``: see :func:`~.search.plan_without`.
     """
     if plan.joint:
         return plan_once(plan.request)
-    return plan_without(plan.request, plan.vertex, plan.form.changes)
+    return plan_without(plan.request, plan.vertex, plan.form.changes, ample)
 
 
 def layer_cost(plan: ConvolutionPlan) -> LayerCost | None:

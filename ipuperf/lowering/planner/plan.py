@@ -6,6 +6,7 @@ All are plain values; other plans than the chosen one are searched by :mod:`.alt
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -167,6 +168,8 @@ class BestSplit:
             (:data:`~.search.Rank`).
         grid, terms: the split and its terms, with one entry each.
         cut: see :func:`~.terms.operand_terms`.
+        needed: bytes on a tile with which the search comes to the same split, as all that decided it fit (infinite:
+            unknown).
     """
 
     cost: tuple[int, int, int]
@@ -176,6 +179,7 @@ class BestSplit:
     grid: Grid
     terms: dict[str, np.ndarray]
     cut: Kernel | None = None
+    needed: float = math.inf
 
 
 def explained(request: Request, best: BestSplit) -> ConvolutionPlan:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -279,7 +280,11 @@ def _within(
         return None
     same = [c for c in (*candidates, *dot_candidates) if c.form is best.form and c.kernel is best.kernel]
     near = FEW_PASSES if best.passes == ONCE else passes_near(request.form, best.passes.count)
-    return Search(request, same, near, limit, best.cost[0]).cheapest(best.cost[0], best)
+    last = Search(request, same, near, limit, best.cost[0]).cheapest(best.cost[0], best)
+    assert last is not None, "at least the plan that it began with"
+    # With less memory there are fewer plans and no other ones, so the best of them stays as long as it fits. The last
+    # search begins at the best one before it, so that one has to fit too.
+    return replace(last, needed=max(float(split.terms["temp_bytes"][0]) for split in (best, last)))
 
 
 def _smallest_plan(request: Request, candidates: list[Candidate], passes: Sequence[Passes]) -> BestSplit | None:
@@ -319,8 +324,20 @@ def plan_once(request: Request) -> ConvolutionPlan:
     return explained(request, cheapest(request))
 
 
-@lru_cache(maxsize=512)
-def plan_without(request: Request, vertex: str, changes: tuple[object, ...]) -> ConvolutionPlan | None:
-    """The best plan without this vertex on a form with these changes; None when nothing else fits."""
-    best = _plan(request, (vertex, changes))
+def plan_without(
+    request: Request, vertex: str, changes: tuple[object, ...], ample: float = 0.0
+) -> ConvolutionPlan | None:
+    """The best plan without this vertex on a form with these changes; None when nothing else fits.
+
+    ``ample`` is a proportion of memory for which the same is asked. If that search needs no more memory than the
+    request has, its plan is the answer to both.
+    """
+    best = _split_without(replace(request, proportion=max(ample, request.proportion)), vertex, changes)
+    if best and best.needed > request.limit:
+        best = _split_without(request, vertex, changes)
     return explained(request, best) if best and best.terms["temp_bytes"][0] <= request.limit else None
+
+
+@lru_cache(maxsize=512)
+def _split_without(request: Request, vertex: str, changes: tuple[object, ...]) -> BestSplit | None:
+    return _plan(request, (vertex, changes))

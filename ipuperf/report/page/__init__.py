@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.collector import collector_paused
 from ipuperf.report.arguments import checked
 from ipuperf.report.page.encoding import packed
 from ipuperf.report.page.facts import page_facts
@@ -56,6 +57,7 @@ _SCRIPTS = (
 
 
 @checked
+@collector_paused()
 def report_page(trace: Trace, title: str | None = None, advice: dict[str, Any] | None = None) -> str:
     """The page as text. ``title`` is by default the name of the program; ``advice``: :mod:`ipuperf.report.advice`.
 
@@ -84,7 +86,10 @@ def report_page(trace: Trace, title: str | None = None, advice: dict[str, Any] |
 
 def _page(figures: Figures, facts: Mapping[str, Any], title: str | None) -> str:
     trace, time = figures.trace, figures.time if figures.followed else None
-    block = base64.b64encode(zlib.compress(packed(facts), 6)).decode("ascii")
+    # Piece by piece, so that there is no second copy of all facts.
+    compressor = zlib.compressobj(6)
+    compressed = b"".join([*map(compressor.compress, packed(facts)), compressor.flush()])
+    block = base64.b64encode(compressed).decode("ascii")
     name = title or str(trace.meta.get("program") or f"a program on {trace.meta['machine']}")
     parts = {
         "title": html.escape(name),

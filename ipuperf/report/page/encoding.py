@@ -22,12 +22,13 @@ _TYPES = ("int8", "int16", "int32")
 as are all numbers of the page's scripts."""
 
 
-def packed(facts: Mapping[str, Any]) -> bytes:
-    """Facts as bytes: the length of a text (4 bytes, the lowest first), the text, and columns of numbers.
+def packed(facts: Mapping[str, Any]) -> list[bytes]:
+    """Facts as bytes, in pieces that follow each other.
 
-    The text is JSON. Where an array of whole numbers stands in the facts, it has ``{"$": [type, begin, length]}``:
-    ``begin`` is the place of the column among the columns, which begin at the next multiple of 8 bytes, as each does.
-    An array of two dimensions is written row after row.
+    They are the length of a text (4 bytes, the lowest first), the text, and columns of numbers. The text is JSON. Where
+    an array of whole numbers stands in the facts, it has ``{"$": [type, begin, length]}``: ``begin`` is the place of
+    the column among the columns, which begin at the next multiple of 8 bytes, as each does. An array of two dimensions
+    is written row after row.
 
     Raises:
         ValueError: a number is not finite.
@@ -47,7 +48,7 @@ def packed(facts: Mapping[str, Any]) -> bytes:
         return {"$": [kind, begin, values.size]}
 
     text = json.dumps(facts, separators=(",", ":"), allow_nan=False, default=refer).encode("utf-8")
-    return len(text).to_bytes(4, "little") + text + bytes(-(4 + len(text)) % 8) + b"".join(columns)
+    return [len(text).to_bytes(4, "little"), text, bytes(-(4 + len(text)) % 8), *columns]
 
 
 def lists(table: pd.DataFrame | Columns) -> dict[str, Any]:
@@ -77,14 +78,6 @@ def thinned(most: int, step: np.ndarray, *values: np.ndarray) -> list[list[int]]
         edges = np.linspace(0, len(step), most + 1).astype(np.int64)[:-1]
         step, values = step[edges], tuple(np.maximum.reduceat(value, edges) for value in values)
     return [step.tolist(), *(value.tolist() for value in values)]
-
-
-def numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The distinct names, sorted, and for each name its place among them."""
-    words = names.tolist()
-    distinct = sorted(set(words))
-    place = {name: number for number, name in enumerate(distinct)}
-    return distinct, np.fromiter((place[word] for word in words), dtype=np.int64, count=len(words))
 
 
 def grouped(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

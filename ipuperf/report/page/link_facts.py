@@ -68,14 +68,17 @@ def _sharing(links: Columns, carried: Iterable[LinkTraffic], cuts: LoopCuts) -> 
 
 def _collectives(carried: Sequence[LinkTraffic], ops: Columns, cuts: LoopCuts) -> list[dict[str, Any]]:
     """A row for each collective, the one with the most bytes first, with its rounds and cycles."""
-    chosen = [transfers.chosen(np.isin(transfers.kind, _COLLECTIVES)) for transfers in carried]
+    is_collective = frozenset(_COLLECTIVES).__contains__  # NumPy compares strings slowly
+    chosen = [
+        (part, np.flatnonzero(np.fromiter(map(is_collective, part.kind.tolist()), dtype=bool))) for part in carried
+    ]
     if not chosen:
         return []
     op_ids, start, dur, size, kind = (
-        np.concatenate([getattr(transfers, name) for transfers in chosen])
+        np.concatenate([getattr(part, name)[rows] for part, rows in chosen])
         for name in ("op_id", "start", "dur", "bytes", "kind")
     )
-    links = np.repeat([len(transfers.links) for transfers in chosen], [len(transfers.start) for transfers in chosen])
+    links = np.repeat([len(part.links) for part, _ in chosen], [len(rows) for _, rows in chosen])
     names = dict(zip(ops["op_id"].tolist(), ops["name"], strict=True))
     times, begin, end = cuts.times(start), cuts.elapsed(start), cuts.elapsed(start + dur)
     carried_times = times * links

@@ -31,11 +31,11 @@ def tile_memory(memory: Columns) -> dict[str, Any]:
     """The bytes of each tile by IPU and category, run-length encoded, from table ``tile_memory``."""
     memory_by_ipu: dict[str, Any] = {}
     for ipu in np.unique(memory["ipu"]).tolist():
-        of_ipu = memory["ipu"] == ipu
+        of_ipu = np.flatnonzero(memory["ipu"] == ipu)
         tiles = int(memory["tile"][of_ipu].max()) + 1
         categories = {}
         for category in CATEGORY_COLOURS:
-            rows = np.flatnonzero(of_ipu & (memory["category"] == category))
+            rows = of_ipu[memory["category"][of_ipu] == category]
             values = np.zeros(tiles, dtype=np.int64)
             np.add.at(values, memory["tile"][rows], memory["bytes"][rows])
             if values.any():
@@ -78,13 +78,12 @@ def _by_step(tables: Tables, variables: Columns, ipu: int, rows: np.ndarray) -> 
         table["not_always_live"][rows],
         *(values[step] for values in parts.values()),
     )
-    program = dict(zip(step.tolist(), table["program"][rows], strict=True))
     return {
         "step": steps,
         "always": always,
         "other": other,
         "parts": dict(zip(parts, curves, strict=True)),
-        "program": [program[each_step] for each_step in steps],
+        "program": table["program"][rows[np.searchsorted(step, steps)]].tolist(),
         "steps": int(step[-1]) + 1,
     }
 
@@ -93,17 +92,18 @@ def _over_time(table: Columns, rows: np.ndarray, live: Series) -> list[list[int]
     """Times, live bytes from each time on, and the program step with as many bytes (-1: none)."""
     total = table["always_live"][rows] + table["not_always_live"][rows]
     times, values = thinned(_POINTS, *live)
-    # Reversed, so that of several steps with the same bytes the first one is kept.
-    step_of_bytes = dict(zip(total[::-1].tolist(), table["step"][rows[::-1]].tolist(), strict=True))
-    return [times, values, [step_of_bytes.get(count, -1) for count in values]]
+    # Of several steps with the same bytes the first one counts.
+    sizes, first = np.unique(total, return_index=True)
+    return [times, values, lookup(np.array(values), sizes, table["step"][rows[first]], -1).tolist()]
 
 
 def _live_by_category(variables: Columns, intervals: Columns, ipu: int, steps: int) -> dict[str, np.ndarray]:
     """Not always live bytes of each program step by category of the variables."""
-    of_ipu = (variables["ipu"] == ipu) & (variables["location"] == "tile") & ~variables["always_live"]
+    of_ipu = np.flatnonzero((variables["ipu"] == ipu) & (variables["location"] == "tile") & ~variables["always_live"])
+    categories = variables["category"][of_ipu]
     bytes_by_category = {}
-    for category in sorted(set(variables["category"][of_ipu])):
-        rows = np.flatnonzero(of_ipu & (variables["category"] == category))
+    for category in sorted(set(categories.tolist())):
+        rows = of_ipu[categories == category]
         classes, size = summed(variables["class_id"][rows], variables["bytes"][rows])
         place = np.minimum(np.searchsorted(classes, intervals["class_id"]), len(classes) - 1)
         live = np.where(classes[place] == intervals["class_id"], size[place], 0)

@@ -51,7 +51,7 @@ def able_flops(ops: Columns, peaks: Mapping[str, int], table: pd.DataFrame) -> l
     types = dict(zip(ops["name"].tolist(), ops["dtype"].tolist(), strict=True))
     return [
         peaks.get(types.get(name, ""), 0) * int(cycles)
-        for name, cycles in zip(table["op"], table["cycles"], strict=True)
+        for name, cycles in zip(table["op"].tolist(), table["cycles"].tolist(), strict=True)
     ]
 
 

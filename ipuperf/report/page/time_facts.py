@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ipuperf.report.marks import repeated_arrows
-from ipuperf.report.page.encoding import Columns, numbered, steps_up
+from ipuperf.report.page.encoding import Columns, steps_up
 from ipuperf.trace import PHASES, FoldedHostEvents, FoldedInstances, Window, span
-from ipuperf.trace.columns import code_of, lookup
+from ipuperf.trace.columns import code_of, lookup, numbered
 from ipuperf.trace.folded import REPEATS, FoldedTable, Repeating
 from ipuperf.trace.loops import build_loops, count_executions
 from ipuperf.trace.traffic import folded_traffic
@@ -217,18 +217,18 @@ def _executions(trace: Trace) -> list[Executions]:
 
 def _rows(trace: Trace, executions: Iterable[Executions], segments: np.ndarray) -> dict[str, Any]:
     """The courses of the time line's rows by lane, and the rows: replica, IPU, lane and the number of their course."""
-    steps, template = trace.columns("steps"), trace.template
-    lanes_of: list[set[int]] = []
-    for segment_index in template.place(segments).tolist():
-        first_step = template.first[segment_index]
-        selected = template.order[first_step : first_step + template.count[segment_index]]
-        lanes_of.append(set(steps["lane"][selected[steps["dur"][selected] > 0]].tolist()))
+    steps = trace.columns("steps")
+    # A row for each segment, a column for each lane: whether the segment has steps on the lane that take time.
+    uses_lane = np.zeros((len(segments), int(steps["lane"].max(initial=0)) + 1), dtype=bool)
+    place = np.minimum(np.searchsorted(segments, steps["segment"]), len(segments) - 1)
+    takes_time = np.flatnonzero((steps["dur"] > 0) & (segments[place] == steps["segment"])) if len(segments) else place
+    uses_lane[place[takes_time], steps["lane"][takes_time]] = True
     courses: list[dict[str, Any]] = []
     rows = []
     for course, ipus in executions:
         place = np.searchsorted(segments, course.columns["segment"])
-        for lane in sorted(set().union(*(lanes_of[number] for number in np.unique(place).tolist()))):
-            on_lane = np.array([lane in lanes for lanes in lanes_of], dtype=bool)[place]
+        for lane in np.flatnonzero(uses_lane[place].any(axis=0)).tolist():
+            on_lane = uses_lane[place, lane]
             rows += [(replica, ipu, lane, len(courses)) for replica, ipu in ipus]
             courses.append(course.chosen(on_lane).facts(segment=place[on_lane]))
     columns = np.array(sorted(rows), dtype=np.int64).reshape(-1, 4).T

@@ -8,7 +8,8 @@ moved by :data:`_STEP` or until it really moves, and the difference is divided b
 
 After the fit, the covariance of the logarithms follows from the derivatives there. It assumes that predictions are
 straight within a deviation. Where the residuals are larger than the noise, the noise is taken to be as large as they
-are.
+are. The interval of a prediction after the fit follows from both: what the figures leave open, and the noise. Unlike
+:mod:`ipuperf.report.intervals` it knows nothing of other programs.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ NARROWER = 0.9
 
 LARGEST_FACTOR = 10.0
 """A figure stays between one over this factor and the factor times its value."""
+
+_NINE_OF_TEN = 1.6449
+"""Standard deviations on each side that hold nine tenths of a normal distribution."""
 
 _STEP = 0.05
 _WIDEST = 1.0
@@ -101,11 +105,16 @@ class Pair:
 
 @dataclass(frozen=True)
 class Fit:
-    """A row of the measurements with its predictions, in the unit of the measurement."""
+    """A row of the measurements with its predictions, in the unit of the measurement.
+
+    Attributes:
+        interval: between these values a new measurement of the program lies nine times of ten, after the fit.
+    """
 
     measurement: Measurement
     before: float
     after: float
+    interval: tuple[float, float]
 
     @property
     def errors(self) -> tuple[float, float]:
@@ -139,7 +148,7 @@ class Calibration:
         rows = [
             {"program": row.measurement.program, "quantity": row.measurement.quantity, "unit": row.measurement.unit,
              "measured": row.measurement.value, "before": row.before, "after": row.after,
-             "error_before": row.errors[0], "error_after": row.errors[1]}
+             "error_before": row.errors[0], "error_after": row.errors[1], "interval": list(row.interval)}
             for row in self.rows
         ]  # fmt: skip
         return {"machine": self.machine, "measurements": self.file, "noise": self.noise, "spread": self.spread,
@@ -349,7 +358,8 @@ def _fitted(predictions: _Predictions, file: str, noise: float) -> Calibration:
     ).x
     residuals = (predictions.at(best) - measured) / noise
     spread = max(1.0, float(np.sqrt(np.mean(residuals**2))))
-    covariance = _covariance(predictions.derivatives(best) / (noise * spread), priors)
+    derivatives = predictions.derivatives(best)
+    covariance = _covariance(derivatives / (noise * spread), priors)
     deviations = np.sqrt(np.diag(covariance))
     fitted = [
         Fitted(key, known.kind, known.unit, known.source, known.value, _short(after), float(prior), float(deviation))
@@ -367,7 +377,12 @@ def _fitted(predictions: _Predictions, file: str, noise: float) -> Calibration:
     # In the unit of each measurement.
     scales = np.array([row.value / row.base for row in predictions.measurements])
     before, after = (scales * np.exp(predictions.at(logs)) for logs in (predictions.start, best))
-    rows = [Fit(*row) for row in zip(predictions.measurements, before.tolist(), after.tolist())]
+    known_to = np.sqrt(np.einsum("ri,ij,rj->r", derivatives, covariance, derivatives) + (noise * spread) ** 2)
+    intervals = after * np.exp(np.array([[-_NINE_OF_TEN], [_NINE_OF_TEN]]) * known_to)
+    rows = [
+        Fit(row, float(old), float(new), (float(low), float(high)))
+        for row, old, new, low, high in zip(predictions.measurements, before, after, *intervals)
+    ]
     return Calibration(predictions.name, file, tuple(fitted), tuple(pairs), tuple(rows), noise, spread)
 
 

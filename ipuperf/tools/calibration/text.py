@@ -50,7 +50,7 @@ def _untold(calibration: Calibration) -> Iterator[str]:
 
 
 def _rows(calibration: Calibration) -> Iterator[str]:
-    head = ("quantity", "measured", "before", "error", "after", "error", "unit", "program")
+    head = ("quantity", "measured", "before", "error", "after", "error", "nine of ten", "unit", "program")
     cells = []
     for row in calibration.rows:
         before, after = row.errors
@@ -61,9 +61,11 @@ def _rows(calibration: Calibration) -> Iterator[str]:
             f"{before:+.1%}",
             f"{row.after:.4g}",
             f"{after:+.1%}",
+            " to ".join(f"{bound:.4g}" for bound in row.interval),
         )
         cells.append((measurement.quantity, *values, measurement.unit, measurement.program))
     yield from _aligned([head, *cells], left=1, last=2)
+    yield "nine of ten: between these a new measurement of the program lies nine times of ten, after the fit"
     means = [sum(abs(row.errors[side]) for row in calibration.rows) / len(calibration.rows) for side in (0, 1)]
     yield f"mean |error|: {means[0]:.1%} before, {means[1]:.1%} after"
     if calibration.spread > 1:

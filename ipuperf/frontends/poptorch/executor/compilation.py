@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ipuperf.collector import collector_paused
 from ipuperf.frontends.popart.engine_options import callback_threads
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
-from ipuperf.ir.collector import collector_paused
 from ipuperf.lowering import DoesNotFitError, NewValues
 from ipuperf.machine import MachineError, TooFewIpusError
 from ipuperf.pipelines import (

@@ -1,7 +1,7 @@
-"""Pauses Python's cyclic garbage collector while a program is exported, built, lowered or simulated.
+"""Pauses Python's cyclic garbage collector while a program is exported, built, lowered, simulated or told.
 
 These steps make very many objects that stay, and hardly any garbage. Without the pause the collector walks over all of
-them again and again, which takes a quarter of the whole time.
+them again and again, which can take a quarter of the whole time.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 
 
 @dataclass
-class Config(Serializable):  # type: ignore[misc]  # simple-parsing has no types where it is not installed
+class Config(Serializable):
     """The base of configurations, with ``to_dict``, ``dumps_yaml``, ``load`` and more of simple-parsing."""
 
     def __init_subclass__(cls, **options: Any) -> None:

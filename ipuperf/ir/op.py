@@ -106,6 +106,10 @@ class Op:
         """Those of :meth:`modified_inputs` that no result of the op represents: what calls change by reference."""
         return ()
 
+    def arranges(self, index: int) -> bool:
+        """Whether the op brings input ``index`` into an order of its own, in whichever order it comes."""
+        return False
+
     def aliases(self) -> dict[int, int]:
         """Outputs that share storage with an input: ``{output index: input index}`` (views and in-place results)."""
         return {}

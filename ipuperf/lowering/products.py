@@ -132,6 +132,15 @@ class PlannedProduct:
         )
 
     @property
+    def extra_bytes(self) -> int:
+        """Bytes on each tile besides operands and result.
+
+        A second operand that is rearranged though the planner does not count on it is there twice while it moves. Then
+        the new one takes the place of the old one (a simplification, where something else reads that later).
+        """
+        return max(self.plan.extra_bytes, self.plan.bytes_transform + rearrangements.unplanned_bytes(self.plan))
+
+    @property
     def operand_bytes(self) -> int:
         """Bytes of the operands on each tile; a tile sends all of them."""
         return -(-sum(tensor.spec.bytes for tensor in self.operands) // self.plan.tiles)
@@ -298,7 +307,7 @@ def phases(stepper: Superstepper, name: str, products: Sequence[PlannedProduct])
     # The passes are a loop on the device, so only the code of the first one takes memory.
     out.code = loop_code
     _together(stepper, name, [step for product in products for step in product.steps_after()])
-    out.need(_spread(stepper, [(p.placed.start, p.plan.tiles, p.plan.extra_bytes) for p in products]))
+    out.need(_spread(stepper, [(p.placed.start, p.plan.tiles, p.extra_bytes) for p in products]))
     # The cycles of VMAC vertices have no primary source.
     out.low_confidence += [f"{p.plan.vertex} ({stepper.op.type})" for p in products if p.plan.method == "VMAC"]
 

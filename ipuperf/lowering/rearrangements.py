@@ -219,14 +219,39 @@ def _result_runs(plan: ConvolutionPlan, view: Form) -> Runs:
     return Runs(source, source)
 
 
-def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearranged, ...]:
+def moves_both(plan: ConvolutionPlan) -> bool:
+    """Whether both operands are rearranged, though PopLibs' planner counts on one: in the weight update of a layer.
+
+    ``lib/poplin/Convolution.cpp`` says that of every weight update (weightRearrangementIsExpensive). What serial passes
+    cut out was laid out before them.
+    """
+    return plan.pass_ == "fcwu" and not plan.prepare and not needs(plan.form, plan.unit).weights
+
+
+def unplanned_bytes(plan: ConvolutionPlan) -> int:
+    """Bytes of the second operand on each tile where it is rearranged and the planner does not count on it."""
+    if not moves_both(plan):
+        return 0
+    weights = next(tensor for tensor in rearranged(plan) if tensor.name == "weights")
+    return -(-weights.elements // plan.tiles) * weights.size
+
+
+def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False, passes: int = 1) -> tuple[Rearranged, ...]:
     """The tensors that the plan moves between tiles: inputs and weights before its vertices run, the result after.
 
-    ``by_batch``: the activations lie by batch (:func:`laid_by_batch`), not by channels.
+    A serial pass first cuts out its channels, and moves those alone (``lib/poplin/Convolution.cpp`` convolutionImpl).
+
+    ``by_batch``: the activations lie by batch (:func:`laid_by_batch`), not by channels. ``passes``: of how many serial
+    passes the tensors are.
     """
     types, form = plan.request.types, plan.form
     view, need = view_form(plan.request.form, plan.swapped), needs(form, plan.unit)
     inputs, weights, outputs = padded_elements(form, plan.unit)
+    weights = -(-weights * passes // plan.serial)
+    if plan.serial_inputs:
+        inputs = -(-inputs * passes // plan.serial)
+    else:
+        outputs = -(-outputs * passes // plan.serial)
     unexpanded_elements = view.groups * view.batch * view.in_channels * math.prod(axis.whole for axis in view.axes)
     # Blocks of whole grains are transposed before an axis is expanded, while there are fewer elements.
     transposed_first = _whole(math.gcd(plan.unit.in_grouping, view.in_channels), types.input)
@@ -238,7 +263,7 @@ def rearranged(plan: ConvolutionPlan, *, by_batch: bool = False) -> tuple[Rearra
                 "inputs", inputs, min(unexpanded_elements, inputs) if transposed_first else inputs, types.input, runs
             )
         )
-    if need.weights:
+    if need.weights or moves_both(plan):
         runs = _operand_runs(plan, view, "weights", by_batch=by_batch)
         tensors.append(Rearranged("weights", weights, weights, types.input, runs))
     if need.result:
@@ -269,7 +294,8 @@ def stages(plan: ConvolutionPlan, *, by_batch: bool = False, arranged: bool = Fa
 
 def of_weights(plan: ConvolutionPlan) -> tuple[RearrangementPhase, ...]:
     """The steps that bring the second operand to where all serial passes read it (``preArrangeMatMulRHS``)."""
-    return _steps(tuple(tensor for tensor in rearranged(plan) if tensor.name == "weights"), plan)
+    moved = rearranged(plan, passes=plan.serial)
+    return _steps(tuple(tensor for tensor in moved if tensor.name == "weights"), plan)
 
 
 def turned_parameter(

@@ -149,7 +149,8 @@ def _ipu_machine_rows(ipu_machine: IpuMachine) -> list[tuple[str, str]]:
     memory = ipu_machine.streaming_memory
     if memory is None:
         return [*rows, ("DDR", f"none: {ipu_machine.no_streaming_memory}")]
-    shared = f"{_gb(memory.ddr_bandwidth_bytes_per_s)} shared by all IPUs and both directions"
+    stores = _gb(round(memory.ddr_bandwidth_bytes_per_s * memory.ddr_store_rate))
+    shared = f"{_gb(memory.ddr_bandwidth_bytes_per_s)} shared by all IPUs and both directions, stores {stores} at most"
     ddr = f"{memory.ddr_capacity_bytes / 1e9:g} GB, {shared}"
     remote = f"{memory.remote_transfer_seconds * 1e6:g} us each, packets of {memory.remote_packet_bytes} bytes"
     return [*rows, ("DDR", ddr), ("remote transfer", remote)]

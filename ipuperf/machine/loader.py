@@ -444,6 +444,7 @@ def _streaming_memory(reader: _Reader) -> tuple[StreamingMemory | None, str]:
         gateway_bandwidth_bytes_per_s=reader.whole("ipu_machine.gateway_bandwidth"),
         host_link_bandwidth_bytes_per_s=reader.whole("ipu_machine.host_link_bandwidth"),
         ddr_bandwidth_bytes_per_s=reader.whole("ipu_machine.ddr_bandwidth"),
+        ddr_store_rate=reader.number("ipu_machine.ddr_store_rate"),
         ddr_capacity_bytes=reader.whole("ipu_machine.ddr_capacity"),
         remote_transfer_seconds=reader.number("ipu_machine.remote_transfer"),
         remote_packet_bytes=reader.whole("ipu_machine.remote_packet"),

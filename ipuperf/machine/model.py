@@ -182,7 +182,8 @@ class StreamingMemory:
     """The IPU-Gateway of one IPU-Machine and the DDR behind it.
 
     ``gateway_bandwidth_bytes_per_s`` holds between one IPU and the gateway, per direction.
-    ``ddr_bandwidth_bytes_per_s`` is the total of the IPU-Machine, shared by its IPUs and by loads and stores.
+    ``ddr_bandwidth_bytes_per_s`` is the total of the IPU-Machine, shared by its IPUs and by loads and stores; stores
+    reach no more than ``ddr_store_rate`` (a ratio) of it.
     ``host_link_bandwidth_bytes_per_s`` is the bandwidth of the gateway's network card, per direction, shared by the
     IPUs of the machine.
     """
@@ -190,6 +191,7 @@ class StreamingMemory:
     gateway_bandwidth_bytes_per_s: int
     host_link_bandwidth_bytes_per_s: int
     ddr_bandwidth_bytes_per_s: int
+    ddr_store_rate: float
     ddr_capacity_bytes: int
     remote_transfer_seconds: float
     remote_packet_bytes: int

@@ -28,10 +28,10 @@ class Link:
     """One direction of a bundle of links between two nodes.
 
     ``bandwidth_bytes_per_s`` is the bandwidth of the whole bundle in this direction with the protocol efficiency
-    applied. ``latency_cycles`` is the latency of the wire alone. Links with the same `resource` share one bandwidth:
-    the two directions of a DDR channel do, the two directions of every other link do not. The latency of ``ddr`` and
-    ``pcie`` links is 0 because `StreamingMemory.remote_transfer_seconds` and `Host.stream_latency_seconds` already
-    count it.
+    applied. ``latency_cycles`` is the latency of the wire alone. Links with the same `resource` share one bandwidth,
+    that of the fastest of them: the two directions of a DDR channel do, the two directions of every other link do not.
+    The latency of ``ddr`` and ``pcie`` links is 0 because `StreamingMemory.remote_transfer_seconds` and
+    `Host.stream_latency_seconds` already count it.
     """
 
     name: str

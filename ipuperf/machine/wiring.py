@@ -115,10 +115,11 @@ def _outer_links(name: str, ipu_machine: IpuMachine, host: Host, machine: int, p
     card = f"nic{machine}"
     links = _both_ways(name, card, "host0", "pcie", 1, memory.host_link_bandwidth_bytes_per_s, 0)
     ddr = memory.ddr_bandwidth_bytes_per_s
-    # The two directions of a DDR channel share one bandwidth, so both name the same resource.
-    for source, destination in ((gateway, f"ddr{machine}"), (f"ddr{machine}", gateway)):
+    # The two directions of a DDR channel share one bandwidth, so both name the same resource. Stores are slower.
+    stores = round(ddr * memory.ddr_store_rate)
+    for source, destination, rate in ((gateway, f"ddr{machine}", stores), (f"ddr{machine}", gateway, ddr)):
         links.append(
-            Link(f"{name}/{source}->{destination}", source, destination, "ddr", 1, ddr, 0, f"{name}/ddr{machine}")
+            Link(f"{name}/{source}->{destination}", source, destination, "ddr", 1, rate, 0, f"{name}/ddr{machine}")
         )
     for ipu in present:
         links += _both_ways(name, f"ipu{ipu}", gateway, "pcie", 1, memory.gateway_bandwidth_bytes_per_s, 0)

@@ -6,8 +6,8 @@ PopART's in-placing turns such an op into its ``Inplace`` variant (``inplacePrio
 
 PopART does the same with transposed, sliced, split and joined tensors. They are copies here, which is a
 simplification: products here do not know the order of an operand that comes through a view. The copy stands for
-the rearrangement that they would need (``docs/accuracy/simplifications.md``). ``lowering`` may drop a Transpose that
-only a MatMul reads.
+the rearrangement that they would need (``docs/accuracy/simplifications.md``). A Transpose whose readers all rearrange
+what they read is a view.
 """
 
 from __future__ import annotations
@@ -151,6 +151,18 @@ class Transpose(Rearrangement):
     type = "Transpose"
 
     permutation = Attribute(optional(INTEGERS), None, settle=_order)
+
+    def circumstances(self) -> bool:
+        """Whether the result is a view on the device: every reader brings it into an order of its own."""
+        result = self.outputs[0]
+        if not result.consumers or result in self.graph.outputs:
+            return False
+        uses = ((op, index) for op in result.consumers for index, tensor in enumerate(op.inputs) if tensor is result)
+        return all(isinstance(op, Op) and op.arranges(index) for op, index in uses) and shares_unseen(self)
+
+    def views(self) -> dict[int, int]:
+        """The operand."""
+        return {0: 0}
 
     def infer(self) -> list[TensorSpec]:
         """The permuted shape."""

@@ -17,6 +17,7 @@ type; the few float64 graphs (numerical checks) are priced as ``float``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -304,35 +305,48 @@ def broadcast_outer(
 INNER_FRAGMENT = 16
 
 
+def rearranged(count: Counts, size: int, atom: int, chip: Chip) -> Counts:
+    """Cycles until ``count`` elements of ``size`` bytes lie as a vertex reads them, copied in atoms of so many bytes.
+
+    The rates are those of ``chip.rearrangement``, exchange included.
+    """
+    counts, places = np.unique(count, return_inverse=True)
+    return np.array([chip.rearrangement.cycles({atom: n * size}) for n in counts.tolist()], np.int64)[places]
+
+
 def broadcast_inner(
     name: str, dtype: DType, elements: int, row: int, *, in_place: bool = False, flops: int = 1, reduced: bool = False
 ) -> Vertices:
     """BroadcastVectorInner (popopsCycleEstimators.cpp:690-1240): a vector of ``row`` elements for every row.
 
-    With fragments of L elements (``INNER_FRAGMENT`` at most) and B of them per worker, a thread takes, for float, ``24
-    + L * (8 + 2B)``; for half with L a multiple of 4 and MULTIPLY ``34 + L/4 * (9 + B)``, with ADD ``37 + L/8 * (13 +
-    2B)`` (multiples of 8) or ``34 + L/4 * (11 + B)`` (B of 2 or more), otherwise ``34 + L * (5 + 9B)``. The tile takes
-    W times that plus 12. ``reduced``: the vector is the result of a reduction in the same op.
+    With fragments of L halves (``INNER_FRAGMENT`` at most) and B of them per worker, a thread takes, with L a multiple
+    of 4, for MULTIPLY ``34 + L/4 * (9 + B)``, for ADD ``37 + L/8 * (13 + 2B)`` (multiples of 8) or ``34 + L/4 * (11 +
+    B)`` (B of 2 or more), otherwise ``34 + L * (5 + 9B)``. The tile takes W times that plus 12. ``reduced``: the vector
+    is the result of a reduction in the same op.
 
-    Fragments of halves that are no multiple of 4 have no such vertex (``lib/popops/ElementWise.cpp``
-    binaryOpBroadcastInnerVector). Copies repeat the vector over all elements, then :func:`binary` combines the two.
+    PopLibs takes no such vertex for fragments of halves that are no multiple of 4, nor for floats unless they are
+    divided, which no op asks for (``lib/popops/ElementWise.cpp`` binaryOpBroadcastInnerVector). Copies repeat the
+    vector over all elements, then :func:`binary` combines the two. Floats are copied by :func:`rearranged`.
     """
     fragment = min(max(row, 1), INNER_FRAGMENT)
     half = kind(dtype) == "half"
-    repeated = half and fragment % 4 > 0
+    repeated = not half or fragment % 4 > 0
     whole = binary(name, dtype, elements, in_place=in_place, flops=flops)
 
     def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
         count = np.asarray(count, dtype=np.int64)
+        if not half:
+            atom = math.gcd(8, fragment * dtype.size)
+            return np.where(count > 0, whole.cycles(count, chip) + rearranged(count, dtype.size, atom, chip), 0)
         if repeated:
             copied = ceil_div(count * dtype.size, min(chip.memcpy_bytes_per_cycle, fragment * dtype.size))
             return np.where(count > 0, whole.cycles(count, chip) + chip.copy_setup_cycles + copied, 0).astype(np.int64)
         length = np.clip(count, 1, fragment)
         blocks = ceil_div(ceil_div(count, length), chip.workers)
-        thread = (34 + length * (5 + 9 * blocks)) if half else (24 + length * (8 + 2 * blocks))
-        if half and name == "MULTIPLY":
+        thread = 34 + length * (5 + 9 * blocks)
+        if name == "MULTIPLY":
             thread = np.where(length % 4 == 0, 34 + length // 4 * (9 + blocks), thread)
-        elif half:
+        else:
             thread = np.where((length % 4 == 0) & (blocks > 1), 34 + length // 4 * (11 + blocks), thread)
             thread = np.where(length % 8 == 0, 37 + length // 8 * (13 + 2 * blocks), thread)
         return np.where(count > 0, chip.workers * thread + 12, 0).astype(np.int64)

@@ -1,10 +1,12 @@
 """Clipping of gradients by the norm of all of them together.
 
-This follows ``popart:willow/src/transforms/clipweightgradientsbynorm.cpp``. Each IPU sums the squares of its gradients.
-The sums meet on the IPU with the most gradients. The factor ``limit / max(limit, norm)`` goes back to the others, and
-each IPU scales its gradients in place. Gradients are those of the weight update: reduced over micro-batches and
-replicas, without the loss scaling. Where replicas hold parts of a gradient, its sum is all-reduced, for each gradient
-by itself (``willow/src/op/reducesumsquare.cpp``, ``configureForReplicatedTensorSharding``).
+This follows ``popart:willow/src/transforms/clipweightgradientsbynorm.cpp``. The squares of each gradient are summed on
+its IPU. Each of these sums is copied by itself to the IPU with the most gradients, and they are added there: when
+PopART clips it has merged copies between IPUs already (``willow/src/ir.cpp``, ``MergeCopies``). The factor
+``limit / max(limit, norm)`` goes back to each of the others once (``MergeDuplicateOps``), and each IPU scales its
+gradients in place. Gradients are those of the weight update: reduced over micro-batches and replicas, without the loss
+scaling. Where replicas hold parts of a gradient, its sum is all-reduced, for each gradient by itself
+(``willow/src/op/reducesumsquare.cpp``, ``configureForReplicatedTensorSharding``).
 
 Simplification: squares are summed in float32 (upstream: in the gradient's type).
 """
@@ -59,9 +61,7 @@ def clip(scope: Scope, gradients: Sequence[Reduced], limit: float) -> None:
     for gradient in gradients:
         by_ipu.setdefault(gradient.ipu, []).append(gradient)
     home = meeting_place(gradients)
-    sums = [
-        moved(scope, _sum_of_squares(scope, own_gradients, ipu), ipu, home) for ipu, own_gradients in by_ipu.items()
-    ]
+    sums = [moved(scope, _sum_of_squares(scope, gradient), gradient.ipu, home) for gradient in gradients]
     with scope.on(home):
         # max(norm, limit) as divisor leaves gradients below the limit unchanged.
         norm = make(Sqrt, _total(sums), name="gradient_norm")
@@ -81,14 +81,11 @@ def meeting_place(gradients: Sequence[Reduced]) -> int:
     return max(counts, key=lambda ipu: (counts[ipu], -ipu))
 
 
-def _sum_of_squares(scope: Scope, gradients: Sequence[Reduced], ipu: int) -> Tensor:
-    """The sum over one IPU's gradients, whole ones and those of which the replicas hold parts."""
-    with scope.on(ipu):
-        return _total([_over_shards(_squares(gradient.tensor), gradient.shards) for gradient in gradients])
-
-
-def _over_shards(squares: Tensor, shards: ReplicaGrouping | None) -> Tensor:
-    return make(ReplicatedAllReduceInplace, squares, op="add", group=shards) if shards else squares
+def _sum_of_squares(scope: Scope, gradient: Reduced) -> Tensor:
+    """Of a whole gradient, or of one of which the replicas hold parts."""
+    with scope.on(gradient.ipu):
+        squares, shards = _squares(gradient.tensor), gradient.shards
+        return make(ReplicatedAllReduceInplace, squares, op="add", group=shards) if shards else squares
 
 
 def _squares(value: Tensor) -> Tensor:

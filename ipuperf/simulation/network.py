@@ -55,7 +55,8 @@ class Network:
 
     Args:
         events: the event loop.
-        links: the links; links with the same :attr:`Link.resource` share one bandwidth.
+        links: the links. Flows compete for resources: links with the same :attr:`Link.resource` share one bandwidth,
+            that of the fastest of them.
         clock_hz: the tile clock.
         recorder: records every finished flow.
 
@@ -66,14 +67,14 @@ class Network:
     def __init__(self, events: EventLoop, links: Sequence[Link], clock_hz: int, recorder: Recorder) -> None:
         self._events = events
         self._recorder = recorder
-        # Flows compete for resources, not for links: links of one resource share its bandwidth.
-        resources: dict[str, int] = {}
-        capacity = []
+        capacity: dict[str, int] = {}
         for link in links:
-            if link.resource not in resources:
-                resources[link.resource] = len(resources)
-                capacity.append(link.bandwidth_bytes_per_s * SCALE)
-        self._sharings = Sharings(capacity)
+            capacity[link.resource] = max(capacity.get(link.resource, 0), link.bandwidth_bytes_per_s * SCALE)
+        # A link that is slower than what it shares is a bottleneck of its own besides.
+        slower = [link for link in links if link.bandwidth_bytes_per_s * SCALE < capacity[link.resource]]
+        capacity |= {link.name: link.bandwidth_bytes_per_s * SCALE for link in slower}
+        resources = {name: number for number, name in enumerate(capacity)}
+        self._sharings = Sharings(list(capacity.values()))
         self.templates = FlowTemplates(links, resources, clock_hz * SCALE, self._sharings, recorder)
         self._entering_at: dict[int, list[NetworkFlow]] = {}  # started flows by the time at which they enter
         self._entered: list[NetworkFlow] = []  # flows that entered in this instant and have no rates yet

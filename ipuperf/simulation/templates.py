@@ -161,7 +161,8 @@ class FlowTemplates:
         route = self._routes.get(links)
         if route is None:
             ids = tuple([self._link_ids[link.name] for link in links])
-            # A route may cross several links of one resource but occupies it once.
-            resources = tuple(sorted({self._resources[link.resource] for link in links}))
+            # A route may cross several links of one resource but occupies it once. Slower links are resources besides.
+            names = {link.resource for link in links} | {link.name for link in links} & self._resources.keys()
+            resources = tuple(sorted(self._resources[name] for name in names))
             route = self._routes.put(links, _Route(ids, resources, sum(link.latency_cycles for link in links)))
         return route

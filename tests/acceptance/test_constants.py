@@ -30,7 +30,7 @@ CONSTANTS = {
         lowering/reductions.py INTERMEDIATE_PARTIALS BALANCED_GRAIN, ops/elementwise/comparisons.py COMPARISON
         COMPARISON_WITH_SCALAR, ops/selection/gather.py MULTI_SLICE_VECTORS, ops/work.py DEFAULT_SHARE,
         ops/updates/accumulation.py _FUSED_OPERATIONS, simulation/algorithms.py MAX_BROADCAST_BYTES,
-        ops/pooling/base.py INNER_LOOP,
+        ops/pooling/base.py INNER_LOOP, ops/products/group_quantize.py SCALARS,
         ops/vertices.py UNARY UNARY_IN_PLACE BINARY BINARY_IN_PLACE BROADCAST_SCALAR NON_LINEARITY NON_LINEARITY_GRAD
         VECTOR SCALAR
         """,

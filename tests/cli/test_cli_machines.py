@@ -44,7 +44,7 @@ def test_machines_describes_one_with_its_links_and_sources(ipuperf_here: Callabl
         assert kinds & set(line.split()), f"no kind in {line!r}"
     ddr = next(line for line in figures if "ipu_machine.ddr_bandwidth" in line)
     assert "calibrated" in ddr
-    assert "POPXL-MNIST" in ddr, "a calibrated figure names the measurements it was fitted to"
+    assert "GPTJ-fp16" in ddr, "a calibrated figure names the measurements it was fitted to"
 
 
 def test_a_machine_of_ones_own_is_described(ipuperf_here: Callable, tmp_path: Path) -> None:

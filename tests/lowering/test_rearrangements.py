@@ -20,6 +20,7 @@ from ipuperf.lowering.rearrangements import (
     rearranged,
     stages,
     turned_parameter,
+    unplanned_bytes,
 )
 from ipuperf.machine import load_machine
 from ipuperf.ops.vertices import transpose_cycles
@@ -169,6 +170,31 @@ def test_a_weight_update_transposes_blocks():
     assert [stage.vertex for stage in result] == [gather.vertex, turn.vertex, scatter.vertex]
 
 
+def test_the_update_of_a_layer_moves_both_operands():
+    work = MatMul(32, 512, 512, 64, FLOAT16, FLOAT16, FLOAT16, "fcwu", 0.2)
+    plan = plan_product(CHIP, work)
+    assert (plan.swapped, plan.serial) == (True, 1)
+    moved = by_name(plan)
+    # Both lie by channels, and the sum goes over the rows.
+    assert moved["inputs"].runs == moved["weights"].runs == Runs(16, 16, turned=True)
+    assert moved["weights"].elements == 32 * 512 * 512
+    assert unplanned_bytes(plan) == math.ceil(32 * 512 * 512 / plan.tiles) * 2
+    forward = plan_product(CHIP, dataclasses.replace(work, pass_="fcfwd"))
+    assert (rearranged(forward), unplanned_bytes(forward)) == ((), 0)
+
+
+def test_a_serial_pass_moves_what_it_cuts_out():
+    work = MatMul(1, 1024, 1024, 4096, FLOAT16, FLOAT16, FLOAT16, "fcwu", 0.02)
+    plan = plan_product(CHIP, work)
+    assert plan.serial > 1
+    assert (plan.swapped, plan.serial_inputs) == (True, False)  # passes over the rows
+    one, whole = by_name(plan), by_name(plan, passes=plan.serial)
+    assert one["inputs"] == whole["inputs"]  # every pass needs all columns
+    assert plan.prepare > 0
+    assert "weights" not in one  # laid out before the passes
+    assert whole["result"].elements == 1024 * 4096 == one["result"].elements * plan.serial
+
+
 def test_blocks_are_transposed_before_an_axis_is_expanded():
     plan = plan_convolution(CHIP, convolution(20, 512, 512, 7, 3, 1, pass_="wu"))
     inputs = by_name(plan)["inputs"]
@@ -255,6 +281,7 @@ def test_the_gradient_of_fully_connected_weights_lies_as_the_weights():
     assert plan.swapped
     assert {each.name: each.runs for each in rearranged(plan)} == {
         "inputs": Runs(16, 16, turned=True),
+        "weights": Runs(16, 16, turned=True),
         "result": Runs(16, 16),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ipuperf import ir, ops
 from ipuperf.ir import FLOAT32, TensorSpec, Variable
@@ -65,3 +66,37 @@ def test_the_reader_of_an_expanded_tensor_alone_lies_as_its_result():
     program.op(ops.Exp, wide)
     (vertices,) = [s for s in lower(program.ir, GC200).walk() if isinstance(s, Phase) and s.kind == "compute"]
     assert vertices.cycles.active == 1472
+
+
+def copied(pass_: str, *, first: bool = True, reader: bool = False, leaves: bool = False) -> bool:
+    """Whether a transposed operand, the first or second of a product in ``pass_``, is copied."""
+    program = Program()
+    plain, other = program.variable(64, 64), program.variable(64, 64)
+    (turned,) = program.op(ops.Transpose, program.op(ops.Neg, plain)[0], permutation=(1, 0))
+    operands = (turned, other) if first else (other, turned)
+    program.op(ops.MatMul, *operands, pass_=pass_, partials_dtype=FLOAT32)
+    if reader:
+        program.op(ops.Neg, turned)
+    if leaves:
+        program.graph.add_output(turned)
+    return "Transpose/copy" in program.exchanged()
+
+
+@pytest.mark.parametrize(
+    ("pass_", "first", "copy"),
+    [
+        ("fcwu", True, False),
+        ("fcwu", False, False),
+        ("fcbwd", True, True),  # the gradient of the result
+        ("fcbwd", False, False),  # the weights
+        ("fcfwd", False, True),
+        ("nonemm", True, True),
+    ],
+)
+def test_a_transposed_operand_is_a_view_where_the_product_rearranges_it(pass_, first, copy):
+    assert copied(pass_, first=first) == copy
+
+
+def test_a_transposed_operand_with_another_reader_is_a_copy():
+    assert copied("fcwu", reader=True)
+    assert copied("fcwu", leaves=True)

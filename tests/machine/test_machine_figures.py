@@ -106,9 +106,10 @@ def test_vector_width():
 
 def test_host_and_streaming_memory_values():
     memory = POD4.ipu_machine
-    assert memory.ddr_bandwidth_bytes_per_s == 15_000_000_000
+    assert memory.ddr_bandwidth_bytes_per_s == 17_600_000_000
+    assert memory.streaming_memory.ddr_store_rate == 0.74
     assert memory.ddr_bandwidth_bytes_per_s < 38.4e9
-    assert memory.remote_transfer_seconds == 10.5e-6
+    assert memory.remote_transfer_seconds == 10.8e-6
     assert memory.remote_packet_bytes == 64
     assert memory.ddr_capacity_bytes == 256_000_000_000
     host = POD4.host

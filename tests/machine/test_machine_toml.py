@@ -66,7 +66,7 @@ def test_more_machines_in_the_ladder(write):
 
 def test_a_machine_without_streaming_memory(write):
     keys = ("gateway_bandwidth", "ddr_bandwidth", "ddr_capacity", "remote_transfer", "remote_packet")
-    keys += ("host_link_bandwidth",)
+    keys += ("host_link_bandwidth", "ddr_store_rate")
     lines = [f'{key} = {{ absent = "taken out", source = "me" }}' for key in keys]
     machine = load_machine(write('extends = "pod4"\n[ipu_machine]\n' + "\n".join(lines)))
     with pytest.raises(MachineError, match="taken out"):

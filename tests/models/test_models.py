@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -30,13 +31,15 @@ ROFORMER = {"layers": 2, "hidden": 16, "heads": 2, "dropout": 0.0, "feed_forward
 ROFORMER |= {"layers_per_ipu": (1, 1), "gradient_accumulation": 3}
 VIT = {**TRANSFORMER, "feed_forward": 32, "image": 16, "patch": 8, "classes": 5, "layers_per_ipu": (1, 1)}
 VIT |= {"gradient_accumulation": 3}
+CONFORMER = {**TRANSFORMER, "feed_forward": 32, "decoder_layers": 1, "kernel": 3, "frames": 31, "features": 12}
+CONFORMER |= {"vocabulary": 20, "text": 4, "layers_per_ipu": (1, 1), "gradient_accumulation": 3}
 
 
 @pytest.fixture(scope="module")
 def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]:
     """The modules of the models."""
     with installed_front_ends():
-        names = ("attention", "bert", "gpt2", "ipu_run", "resnet50", "roformer", "vit")
+        names = ("attention", "bert", "conformer", "gpt2", "ipu_run", "resnet50", "roformer", "vit")
         yield SimpleNamespace(**{name: importlib.import_module(f"ipuperf.models.{name}") for name in names})
 
 
@@ -44,6 +47,7 @@ def options_of(models: SimpleNamespace, name: str, **changes: Any) -> Any:
     """Tiny options of a model."""
     kinds = {
         "bert": (models.bert.BertOptions, BERT),
+        "conformer": (models.conformer.ConformerOptions, CONFORMER),
         "gpt2": (models.gpt2.Gpt2Options, GPT2),
         "resnet50": (models.resnet50.ResNet50Options, RESNET),
         "roformer": (models.roformer.RoformerOptions, ROFORMER),
@@ -83,6 +87,7 @@ CASES = [
     ("resnet50", {"norm": "batch"}),
     pytest.param("resnet50", {"norm": "group", "cardinality": 2, "group_width": 4}, marks=pytest.mark.slow),
     ("vit", {}),
+    ("conformer", {"max_grad_norm": math.inf}),
 ]
 
 
@@ -90,7 +95,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("name", "changes"),
     CASES,
-    ids=["bert", "packed", "answers", "masked", "halves", "gpt2", "resnet50", "resnext", "vit"],
+    ids=["bert", "packed", "answers", "masked", "halves", "gpt2", "resnet50", "resnext", "vit", "conformer"],
 )
 def test_two_training_steps_are_those_of_pytorch(models: SimpleNamespace, name: str, changes: dict[str, Any]) -> None:
     """Results of all micro-batches, then parameters and running statistics, after two weight updates with SGD."""
@@ -110,7 +115,7 @@ def test_two_training_steps_are_those_of_pytorch(models: SimpleNamespace, name: 
         for arguments in zip(*(t.chunk(options.gradient_accumulation) for t in update), strict=True):
             integers = [t.long() if t.dtype == torch.int32 else t for t in arguments]
             found.append(flat(native(*integers)))
-            loss = found[-1][0] if name == "bert" else found[-1][-1]
+            loss = found[-1][0] if name in ("bert", "conformer") else found[-1][-1]
             (loss / options.gradient_accumulation).backward()
         optimizer.step()
 

@@ -33,6 +33,8 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
              "vocabulary": 100, "text_hidden": 32, "text_heads": 2, "shared": 16, "layers_per_ipu": (1,),
              "training": False},
     "small_cnn": {"image": 32},
+    "conformer": {**TRANSFORMER, "decoder_layers": 1, "feed_forward": 64, "kernel": 3, "frames": 31, "features": 12,
+                  "vocabulary": 20, "text": 4},
 }  # fmt: skip
 OFFLOADED = {"replicas": 2, "offload_optimiser": True, "sharding": True}
 TWO = {"layers_per_ipu": (1, 1), "gradient_accumulation": 6}
@@ -69,6 +71,7 @@ MORE: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
     "roformer, pipeline": ("roformer", "pod4", {**PIPELINE, "replicas": 2, "optimiser": "lars"}),
     "swin, inference": ("swin", "bow-1", {"training": False, "device_iterations": 3}),
     "clip, inference": ("clip", "gc200-1", {"device_iterations": 3}),
+    "conformer, pipeline, clipped": ("conformer", "pod16", {**PIPELINE, "replicas": 4}),
     "small_cnn, replicated": ("small_cnn", "bow-pod4", {"replicas": 2, "gradient_accumulation": 1}),
     "vit, pipeline, replicated": ("vit", "bow-pod16", {**PIPELINE, **OFFLOADED, "replicas": 8, "device_iterations": 2}),
 }
@@ -108,7 +111,7 @@ def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]
         import poptorch
 
         names = ("attention", "bert", "clip", "encoder", "gpt2", "ipu_run", "mnist_cnn", "mnist_mlp", "resnet50")
-        names += ("roformer", "small_cnn", "swin", "vit")
+        names += ("conformer", "roformer", "small_cnn", "swin", "vit")
         rooms = {name: importlib.import_module(f"ipuperf.models.{name}") for name in names}
         yield SimpleNamespace(poptorch=poptorch, **rooms)
 
@@ -116,7 +119,7 @@ def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]
 def _poptorch(models: SimpleNamespace, room: str, changes: Mapping[str, Any], machine: str) -> Executable:
     kinds = {"bert": "BertOptions", "gpt2": "Gpt2Options", "resnet50": "ResNet50Options", "vit": "VitOptions"}
     kinds |= {"roformer": "RoformerOptions", "swin": "SwinOptions", "clip": "ClipOptions"}
-    kinds |= {"small_cnn": "SmallCnnOptions"}
+    kinds |= {"small_cnn": "SmallCnnOptions", "conformer": "ConformerOptions"}
     module = getattr(models, room)
     options = getattr(module, kinds[room])(**{"gradient_accumulation": 4, "micro_batch": 2, **SIZES[room], **changes})
     batch = module.batch(options, "meta")

@@ -11,6 +11,7 @@ import pytest
 from opbench import Bench, evaluate
 
 from ipuperf import ir
+from ipuperf.machine.model import RearrangementRates
 
 
 @pytest.fixture
@@ -29,7 +30,11 @@ def rng() -> np.random.Generator:
 def mk2() -> Any:
     """The chip figures that vertex formulas use."""
     return SimpleNamespace(
-        workers=6, vector_width=lambda size: max(1, 8 // size), memcpy_bytes_per_cycle=8, copy_setup_cycles=120
+        workers=6,
+        vector_width=lambda size: max(1, 8 // size),
+        memcpy_bytes_per_cycle=8,
+        copy_setup_cycles=120,
+        rearrangement=RearrangementRates(587, 0.44, 3.125, 5.15),
     )
 
 

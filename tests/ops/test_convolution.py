@@ -271,7 +271,7 @@ def test_work_of_transposed_and_bias(bench):
     assert (work.pass_, work.channels_in, work.channels_out, work.input_size) == ("bwd", 4, 6, (12, 12))
     assert work.output_size == (5, 5)
     (vertex,) = bench.op(ops.AddBias, x, np.ones((1, 6), np.float32)).work()
-    assert vertex.vertex == "popops::BroadcastVectorInner1DInPlace<ADD,float>"
+    assert vertex.vertex == "popops::BinaryOp1DInPlace<ADD,float>"
     assert vertex.elements == 2 * 6 * 25
 
 

@@ -138,13 +138,13 @@ def test_comparison_dtype_and_meta_shape(bench):
     ("op_class", "shapes", "vertex"),
     [
         (ops.Add, [(8, 512), (8, 512)], "popops::BinaryOp1D<ADD,float>"),
-        (ops.Add, [(8, 512), (512,)], "popops::BroadcastVectorInner1D<ADD,float>"),
+        (ops.Add, [(8, 512), (512,)], "popops::BinaryOp1D<ADD,float>"),
         (ops.Mul, [(8, 512), (8, 1)], "popops::BroadcastVectorOuter1D<MULTIPLY,float>"),
         (ops.Mul, [(), (8, 512)], "popops::BroadcastScalar1D<MULTIPLY,float>"),
         (ops.Div, [(8, 512), (8, 1)], "popops::BinaryOp1D<DIVIDE,float>"),
         (ops.Sub, [(8, 1), (1, 512)], "popops::BinaryOp1D<SUBTRACT,float>"),
         (ops.Mul, [(2, 3, 4), (1, 3, 1)], "popops::BinaryOp1D<MULTIPLY,float>"),
-        (ops.AddLhsInplace, [(8, 512), (512,)], "popops::BroadcastVectorInner1DInPlace<ADD,float>"),
+        (ops.AddLhsInplace, [(8, 512), (512,)], "popops::BinaryOp1DInPlace<ADD,float>"),
         (ops.AddLhsInplace, [(8, 512), ()], "popops::BroadcastScalar1DInPlace<ADD,float>"),
     ],
 )

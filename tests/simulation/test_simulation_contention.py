@@ -6,6 +6,7 @@ GB/s on a rung and 27.2 GB/s on a rail.
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 from math import ceil
 
@@ -14,6 +15,7 @@ import simprograms as s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ipuperf.machine.topology import Topology
 from ipuperf.simulation import SimulationError, fair_rates, simulate
 
 CLOCK = 1_325_000_000
@@ -54,6 +56,23 @@ def test_load_that_starts_halfway_through_another():
 def test_loads_and_stores_share_the_ddr():
     program = s.program(s.seq(s.load(1_600_000)), s.seq(s.store(1_600_000)))
     assert s.end(simulate(program, s.machine())) == 265_000
+
+
+def test_stores_that_are_slower_leave_the_rest_to_loads():
+    """The DDR gives 16 GB/s, 4 at most to stores; beside a store, a load has the other 12."""
+    machine = s.machine()
+    links = [
+        dataclasses.replace(link, bandwidth_bytes_per_s=4_000_000_000) if link.destination.startswith("ddr") else link
+        for link in machine.topology.links
+    ]
+    slow = dataclasses.replace(machine, topology=Topology(tuple(links), machine.num_ipus))
+    assert s.end(simulate(s.program(s.seq(s.store(1_600_000))), slow)) == 530_000
+    together = simulate(s.program(s.seq(s.load(1_600_000)), s.seq(s.store(1_600_000))), slow)
+    assert ends(together, "remote_load") == [176_667]
+    assert ends(together, "remote_store") == [530_000]
+    # Four stores share what stores reach, not what loads do.
+    four = simulate(s.program(*[s.seq(s.store(400_000)) for _ in range(4)]), slow)
+    assert s.end(four) == 530_000
 
 
 def test_each_ipu_machine_has_its_own_ddr():

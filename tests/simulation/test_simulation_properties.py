@@ -167,7 +167,9 @@ def _no_resource_is_overloaded(trace):
     moved = trace.columns("transfers")
     resource = {link.name: link.resource for link in POD.topology.links}
     names = trace.columns("links")["name"]
-    rates = dict(zip((resource[name] for name in names), trace.columns("links")["bandwidth_bytes_per_s"]))
+    rates = {}
+    for name, rate in zip(names, trace.columns("links")["bandwidth_bytes_per_s"]):
+        rates[resource[name]] = max(rate, rates.get(resource[name], 0))
     used = np.array([resource[names[link]] for link in moved["link_id"]], dtype=object)
     for name in set(used):
         rows = np.flatnonzero(used == name)

@@ -1,7 +1,8 @@
 """Connectionist temporal classification: its loss, and a beam search for the likeliest labels.
 
 Upstream: PopART ``willow/src/op/ctc.cpp`` and ``ctcbeamsearchdecoder.cpp``, which call popnn's ``CTCLoss`` and
-``CTCInference``. No estimate of their vertices was found in public PopLibs, so cycles have low confidence.
+``CTCInference``. PopLibs has estimates of the loss's vertices and a planner (``lib/popnn/PerformanceEstimation.hpp``,
+``CTCLossPlan.cpp``), which goes through time step by step. They are not followed here, so cycles have low confidence.
 """
 
 from __future__ import annotations

@@ -421,7 +421,7 @@ class AddBias(Op):
         return [grad, builder.op(reduce.ReduceSum, [grad], axes=axes, keepdims=False)]
 
     def work(self) -> list[works.Work]:
-        """One BroadcastVectorInner compute set. It is an assumption about layouts that ``poplin::addBias`` ends
+        """One sum with a vector of all channels. It is an assumption about layouts that ``poplin::addBias`` ends
         there."""
         spec = self.outputs[0].spec
         return [vertices.broadcast_inner("ADD", spec.dtype, spec.elements, spec.shape[1], in_place=True)]

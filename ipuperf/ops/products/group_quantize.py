@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -14,19 +15,67 @@ from ipuperf.ir.attributes import ANYTHING, Attribute
 
 from .. import vertices
 from ..custom import CustomOp
-from ..norms.shared import fused
 from ..work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 #: 4-bit numbers in a 16-bit word, and how far each is shifted, the first one in the highest bits.
 PACKED = 4
 SHIFTS = np.array([12, 8, 4, 0], np.uint16)
 #: Words of a block in Optimum's layout.
 BLOCK = 4
+#: Up to so many groups on a tile PopLibs gives each its own scalar (``lib/popops/ElementWise.cpp``
+#: splitIntoScalarBroadcastPatterns).
+SCALARS = 256
 
 
 def unpacked(words: np.ndarray) -> np.ndarray:
     """``(..., n)`` 16-bit words as ``(..., 4 n)`` numbers from 0 to 15, in the words' type."""
     return ((words[..., np.newaxis] >> SHIFTS) & 15).reshape(*words.shape[:-1], words.shape[-1] * PACKED)
+
+
+def with_groups(name: str, dtype: DType, elements: int, group: int, *, in_place: bool = False) -> Vertices:
+    """``name`` (ADD or MULTIPLY) of ``elements`` numbers and one value for each ``group`` of neighbours.
+
+    The numbers are mapped linearly, so a tile begins and ends within a group. PopLibs then takes no vertex for rows
+    (``lib/popops/ElementWise.cpp`` constructBroadcastBinaryOp). Up to 256 groups on a tile are regions of
+    BroadcastScalar2D, ``W * (20 + regions * (28 + 2 * ceil(group / vector)))``. Of more groups the values are repeated,
+    in atoms of one element, for a plain BinaryOp1D. The copies' rate is that of rearrangements, hence low confidence.
+    """
+    whole = vertices.binary(name, dtype, elements, in_place=in_place)
+
+    def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
+        count = np.asarray(count, dtype=np.int64)
+        # One group more: the first and the last one of a tile are parts.
+        groups = vertices.ceil_div(count, group) + 1
+        vectors = -(-group // vertices.vector_width(dtype, chip))
+        scalars = chip.workers * (20 + vertices.ceil_div(groups, chip.workers) * (28 + 2 * vectors))
+        repeated = whole.cycles(count, chip) + vertices.rearranged(count, dtype.size, dtype.size, chip)
+        return np.where(count > 0, np.where(groups <= SCALARS, scalars, repeated), 0).astype(np.int64)
+
+    vertex = f"popops::BroadcastScalar2D{'InPlace' if in_place else ''}<{name},{vertices.poplar_type(dtype)}>"
+    return Vertices(vertex, elements, cycles, elements, low_confidence=True)
+
+
+def turned(dtype: DType, elements: int) -> Vertices:
+    """What a product moves whose right operand lies by rows, as decompressed numbers do.
+
+    It sums over the rows, so blocks of 32 x 32 bytes are gathered, transposed and copied to the plan's layout
+    (``lib/poplin/Convolution.cpp`` convolutionPreprocess, ``lib/popops/Rearrange.cpp`` regroupTensor).
+    """
+    side = 32 // dtype.size
+
+    def of_tile(count: int, chip: Chip) -> int:
+        blocks = -(-count // side**2)
+        copies = 2 * chip.rearrangement.cycles({8: count * dtype.size})
+        return copies + vertices.transpose_cycles(blocks, side, side, dtype.size, chip) if count else 0
+
+    def cycles(count: np.ndarray, chip: Chip) -> np.ndarray:
+        sizes, places = np.unique(np.asarray(count, dtype=np.int64), return_inverse=True)
+        return np.array([of_tile(size, chip) for size in sizes.tolist()], np.int64)[places]
+
+    return Vertices("popops::Transpose", elements, cycles, operands=(0, 0, 0))
 
 
 class GroupQuantizeDecompress(CustomOp):
@@ -60,11 +109,22 @@ class GroupQuantizeDecompress(CustomOp):
         return values
 
     def work(self) -> Sequence[Work]:
-        """The decompressing codelet, then one generated expression (``group_quantize_decompressx.cpp``)."""
-        out = self.outputs[0].spec
+        """The decompressing codelet, then a product and a sum (``group_quantize_decompressx.cpp``).
+
+        The numbers lie where their words do. Upstream's expression of the two is no generated vertex, as its operands
+        have different shapes (``lib/popops/ExpressionGenerator.cpp`` analyseExpr).
+        """
+        scale, out = self.inputs[1].spec, self.outputs[0].spec
         if not out.elements:
             return []
-        return [self.codelet(out.dtype, out.elements), fused("scale_and_bias", out.dtype, out.elements, 3, 2)]
+        size, values = out.elements // scale.elements, scale.elements
+        codelet = replace(self.codelet(out.dtype, out.elements), operands=(0, 0, 0))
+        product = with_groups("MULTIPLY", out.dtype, out.elements, size)
+        total = with_groups("ADD", out.dtype, out.elements, size, in_place=True)
+        work: list[Work] = [codelet, replace(product, operands=(0, values, 0)), replace(total, operands=(0, 0, values))]
+        if any(reader.type == "MatMul" for reader in self.outputs[0].consumers):
+            work.append(turned(out.dtype, out.elements))
+        return work
 
     @staticmethod
     def codelet(dtype: DType, elements: int) -> Vertices:

@@ -72,6 +72,12 @@ class MatMul(Op):
         rows, columns = a[-2:-1] if len(a) > 1 else (), b[-1:] if len(b) > 1 else ()
         return [TensorSpec((*batch, *rows, *columns), self.output_dtype or dtype)]
 
+    def arranges(self, index: int) -> bool:
+        """Both operands of a weight update, and the weights of a gradient of the input (PopLibs
+        ``lib/poplin/Convolution.cpp`` weightRearrangementIsExpensive, ``lib/poplin/MatMul.cpp``
+        fullyConnectedWeightTranspose)."""
+        return self.pass_ == "fcwu" or (self.pass_ == "fcbwd" and index == 1)
+
     def _memory(self) -> float:
         stated = self.available_memory_proportion
         return 0.6 if stated is None else stated

@@ -276,6 +276,30 @@ def repeated_interaction(
     return _repeated(ir, body, result, operands, trips)
 
 
+def repeated_convolution(
+    case: Case, machine: Machine, *, height: int, width: int, kernel: int, channels: int, amp_percent: int, trips: int
+) -> Benchmark:
+    """Convolve an image with a square ``kernel`` and copy the result over the image, ``trips`` times in one run.
+
+    All ``channels`` go to all ``channels``; the image is padded so that it keeps its size. The plan may use
+    ``amp_percent`` (a hundred times ``availableMemoryProportion``) of a tile's memory. The whole run is counted.
+    """
+    data, partials = PRECISIONS[case.precision]
+    ir = Ir()
+    body = ir.create_graph("body")
+    operands: list[Tensor] = [
+        _variable(ir, "image", (1, channels, height, width), data),
+        _variable(ir, "weights", (channels, channels, kernel, kernel), data),
+    ]
+    image, weights = (body.add_input(tensor.spec, tensor.name) for tensor in operands)
+    builder = Builder(body)
+    options = {"partials_dtype": partials, "available_memory_proportion": amp_percent / 100}
+    blurred = builder.op(ops.Conv, [image, weights], "blurred", padding=kernel // 2, **options)
+    builder.op(ops.CopyVarUpdate, [image, blurred], "image")
+    Builder(ir.main_graph).create(ops.Loop, operands, [], callee=body, trip_count=trips, by_ref=(0, 1))
+    return Benchmark(ir)
+
+
 def host_to_device(case: Case, machine: Machine, *, bytes: int, ipus: int = 1) -> Benchmark:
     """A stream copy of ``bytes`` bytes to each of the IPUs, in one run."""
     ir = Ir(case.replicas)
@@ -388,6 +412,7 @@ BENCHMARKS: Mapping[str, Recipe] = MappingProxyType(
             repeated_gather,
             repeated_scatter_add,
             repeated_interaction,
+            repeated_convolution,
             host_to_device,
             device_to_host,
             stream_copy_begin,

@@ -33,19 +33,23 @@ PAIRS: tuple[tuple[str, str], ...] = (
     ("MLP11-GR-ipu-pod16-TF1-resnet-STEP", "MLP11-GR-ipu-pod64-TF1-resnet-STEP"),
     ("MLP20-GR-ipu-pod64-POPART-closed-bert-STEP", "MLP20-GR-ipu-pod256-POPART-closed-bert-STEP"),
     ("GPP-RN50-P16", "GPP-RN50-P256"),
+    ("GPP-RN50-P16", "GPP-RN50-P64"),
     ("GPP-BL1-A", "GPP-BL1-C"),
     ("GPP-BL2-384-A", "GPP-BL2-384-C"),
     ("GPP-BL2-PK-P16-POPART", "GPP-BL2-PK-P64-POPART"),
     ("ALCF-RNSCALE-2", "ALCF-RNSCALE-4"),
     ("ALCF-RNSCALE-4", "ALCF-RNSCALE-8"),
     ("ALCF-RNSCALE-8", "ALCF-RNSCALE-16"),
+    ("WENET-M2000-POD4", "WENET-M2000-POD16"),
+    ("WENET-M2000-POD4", "WENET-M2000-POD64"),
+    ("WENET-BOW-POD4", "WENET-BOW-POD64"),
 )
 """Ids of cases of the same model on a smaller and on a larger system."""
 
 
 LINES: tuple[tuple[str, str], ...] = (
     ("MLP20-GR-ipu-pod64-POPART-closed-bert-STEP", "MLP20-GR-ipu-pod256-POPART-closed-bert-STEP"),
-    *(pair for pair in PAIRS if pair[0].startswith(("GPP-BL", "GPP-RN50", "MLP10-GR-ipu-pod16-TF1"))),
+    *(pair for pair in PAIRS if pair[0].startswith(("GPP-BL", "GPP-RN50", "MLP10-GR-ipu-pod16-TF1", "WENET"))),
     ("MLP11-GR-ipu-pod16-TF1-resnet-STEP", "MLP11-GR-ipu-pod64-TF1-resnet-STEP"),
 )
 """Ids of cases of one model with the same stages and micro-batch, and different accumulation."""

@@ -158,7 +158,7 @@ class Transpose(Rearrangement):
         if not result.consumers or result in self.graph.outputs:
             return False
         uses = ((op, index) for op in result.consumers for index, tensor in enumerate(op.inputs) if tensor is result)
-        return all(isinstance(op, Op) and op.arranges(index) for op, index in uses) and shares_unseen(self)
+        return all(op.arranges(index) for op, index in uses) and shares_unseen(self)
 
     def views(self) -> dict[int, int]:
         """The operand."""

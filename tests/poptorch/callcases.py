@@ -776,6 +776,16 @@ SUBJECTS = {
         F.rrelu(x, 0.2, 0.4)
         F.dropout2d(im, 0.5, training=False)
         """,
+    "formulas": """
+        torch.logcumsumexp(x, 1)
+        torch.erfinv(0.9 * torch.tanh(x))
+        torch.fft.rfft(x).abs()
+        torch.fft.irfft(torch.fft.rfft(x, n=5), n=5)
+        torch.fft.fft2(x, norm='ortho').real
+        torch.view_as_real(torch.polar(x.abs(), y) * torch.complex(x, y))
+        torch.linalg.inv(x[:, :3] + 3 * torch.eye(3))
+        torch.linalg.solve(x[:, :3] + 3 * torch.eye(3), y)
+    """,
 }  # fmt: skip
 
 RANDOM = """
@@ -833,7 +843,6 @@ RANDOM = """
 
 REFUSED = """
     torch.fmax(x, y)
-    torch.logcumsumexp(x, 1)
     F.one_hot(i)
     torch.bincount(i.flatten())
     F.embedding(i, q, scale_grad_by_freq=True)
@@ -858,9 +867,6 @@ REFUSED = """
     x.sum().backward()
     torch.randn(3, generator=torch.Generator())
     torch.nn.utils.rnn.pack_padded_sequence(k, torch.tensor([2, 3]), True, False).data
-    torch.fft.fft(x)
-    torch.linalg.inv(x[:, :3])
-    torch.complex(x, y)
     x if x.sum() > 0 else y
     x.repeat(la[0], 1)
     torch.poisson(p)

@@ -90,6 +90,11 @@ def narrowed(dtype: torch.dtype) -> torch.dtype:
     return TORCH_DTYPES[DTYPES[dtype]] if dtype in DTYPES else dtype
 
 
+def real_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as the pairs that it is on the IPU, with an axis of two more; any other as it is."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
 def to_numpy(tensor: torch.Tensor, what: str) -> np.ndarray:
     """The values of ``tensor`` in the IPU's type; zeros for a tensor without data (``meta``).
 

@@ -45,6 +45,9 @@ LOSS_FUNCTIONS = frozenset(
 #: Ops whose value is random: never folded.
 RANDOM = frozenset({"dropout", "native_dropout", *(name.split(".")[0] for name in random.HANDLERS)})
 
+#: Complex numbers are written by their parts (:mod:`..export.pairs`), where PyTorch would copy these into place.
+_OF_PARTS = frozenset({"aten::complex", "aten::polar"})
+
 
 def name_of(target: Any) -> str:
     """The op's name for messages: ``aten::conv2d``."""
@@ -73,7 +76,7 @@ def handler_of(target: Any) -> Handler | None:
 
 def decomposition_of(target: Any) -> Handler | None:
     """PyTorch's own decomposition into simpler ops, for ops that have no handler."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or name_of(target) in _OF_PARTS:
         return None
     composite = torch._C.DispatchKey.CompositeImplicitAutograd
     if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), composite):

@@ -13,6 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ipuperf.ir import Variable
 
+from ..aten.lowering import real_view
 from ..enums import ConnectionType
 from ..errors import Error
 from ..log import logger
@@ -106,7 +107,8 @@ class Weights:
         compiled.executable.evaluator.store_variables([variable for _, _, variable in states])
         with torch.no_grad():
             for name, tensor, variable in states:
-                tensor.copy_(torch.from_numpy(np.asarray(variable.data, order="C")).reshape(tensor.shape))
+                shown = real_view(tensor)
+                shown.copy_(torch.from_numpy(np.asarray(variable.data, order="C")).reshape(shown.shape))
                 # PyTorch counts changes in place: a later one of the user's gives another version.
                 self._versions[name] = tensor._version
                 if self._task.training:
@@ -115,7 +117,8 @@ class Weights:
     def _load(self, states: Sequence[State]) -> None:
         for name, tensor, variable in states:
             # same_kind lets 64-bit numbers of the host become the 32-bit ones of the IPU.
-            np.copyto(variable.data, tensor.detach().cpu().numpy().reshape(variable.data.shape), casting="same_kind")
+            numbers = real_view(tensor.detach()).cpu().numpy()
+            np.copyto(variable.data, numbers.reshape(variable.data.shape), casting="same_kind")
             self._versions[name] = tensor._version
         self._program.require().executable.evaluator.load_variables([variable for _, _, variable in states])
 

@@ -13,7 +13,6 @@ from torch.nn.modules.batchnorm import _NormBase
 from ipuperf.ir import Variable
 from ipuperf.pipelines import Data, StageGraph
 
-from ..aten.lowering import ExportError
 from ..errors import Error, UnsupportedError
 from ..log import logger
 from ..options import Options
@@ -52,7 +51,7 @@ def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.
         line: the ``file:line`` that made a node.
 
     Raises:
-        ExportError: complex numbers; UnsupportedError: a shape that depends on data, or what a transform of
+        UnsupportedError: a shape that depends on data, or what a transform of
             ``torch.func`` inside a model left.
     """
     for node in program.graph.nodes:
@@ -62,16 +61,11 @@ def check_exported(program: torch.export.ExportedProgram, line: Callable[[torch.
                 "has, which numbers there are); the program of an IPU is static: keep all elements and choose with "
                 "torch.where(mask, a, b), or compute the positions on the host"
             )
-        if node.op == "call_function" and _is_complex(node):
-            raise ExportError(
-                f"{line(node)}: the result of {_named(node)} is complex, which the IPU does not have; compute with "
-                "real and imaginary parts as two tensors"
-            )
     for value in program.constants.values():
         if isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value):
             raise UnsupportedError(
-                "torch.func.grad and its relatives inside a model are unsupported: the gradients of a program are made "
-                "by poptorch.trainingModel; torch.func.vmap and torch.func.jvp work"
+                "this use of a transform of torch.func inside a model is unsupported; torch.func.grad, vjp, jvp, "
+                "jacrev and hessian work, also within torch.func.vmap"
             )
 
 
@@ -119,7 +113,3 @@ def _is_dynamic(node: torch.fx.Node) -> bool:
     values = pytree.tree_leaves(node.meta.get("val"))
     shapes = [v.shape for v in values if isinstance(v, torch.Tensor)]
     return any(not isinstance(length, int) for shape in shapes for length in shape)
-
-
-def _is_complex(node: torch.fx.Node) -> bool:
-    return any(isinstance(t, torch.Tensor) and t.is_complex() for t in pytree.tree_leaves(node.meta.get("val")))

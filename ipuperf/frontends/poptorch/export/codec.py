@@ -271,6 +271,8 @@ def lasting(traced: Traced) -> Traced:
 def _encoded_node(node: torch.fx.Node, tensors: list[torch.Tensor]) -> list[Any]:
     if node.op not in ("placeholder", "call_function", "output"):
         raise NotStorable(f"the region {node.target!r}")
+    if node.target is torch.ops.ipuperf.own_gradient.default:
+        raise NotStorable("the gradient of a custom autograd function")
     tags = dict(tags_of(node))
     if any(type(value) not in (bool, int, str, type(None)) for value in tags.values()):
         raise NotStorable(f"the annotations {tags!r}")

@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from ipuperf.ir import Ir, Op, Stream, Tensor, TensorSpec, Variable
 from ipuperf.pipelines import Data, HostInput, StageGraph
 
-from ..aten.lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, narrowed, to_numpy
+from ..aten.lowering import PLAIN_NORMS, ExportError, Norms, ir_dtype, narrowed, real_view, to_numpy
 from ..aten.table import name_of
 from ..blocks import BlockUse
 from ..enums import OverlapMode
@@ -202,6 +202,12 @@ def export_model(
     signature = Signature(module.forward)
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
     _warn_of_doubles(leaves, paths, module)
+    for leaf, path in zip(leaves, paths, strict=True):
+        if leaf.is_complex():
+            raise UnsupportedError(
+                f"argument {path!r} of the model is complex, which no stream of an IPU is; give torch.view_as_real(x) "
+                "and call torch.view_as_complex in forward"
+            )
     with one_replica(module, grouped, replication_factor) as wholes:
         if traced is None:
 
@@ -345,6 +351,7 @@ class _Exporter:
         if key not in self._by_storage:
             graph = self.ir.main_graph
             values, grouping = self._wholes.get(tensor) or Whole(tensor, self.ir.grouping())  # type: ignore[call-overload]
+            tensor, values = real_view(tensor), real_view(values.detach())
             data = to_numpy(values, f"parameter {name!r}" if self._is_parameter(name) else f"buffer {name!r}")
             spec = TensorSpec(tuple(tensor.shape), ir_dtype(tensor.dtype, name))
             # A single group has no leading axis of groups.

@@ -19,10 +19,12 @@ from ..blocks import BEFORE_FIRST_BLOCK, NO_ACTIVE_BLOCK
 from ..enums import OverlapMode
 from ..errors import Error, PartitionError, UnsupportedError
 from ..executor.partition import Partition
+from . import own_gradients
 from .bodies import BODY, Body, conditional
+from .derivatives import GRAD
 from .lines import MODULE, location_of_node, tags_of
 from .parts import Flow, Part, Place
-from .trace import BLOCK, GRAD, LOSS, MULTI_CONV, Traced
+from .trace import BLOCK, LOSS, MULTI_CONV, Traced
 
 _OVERLAP_INPUT, _OVERLAP_OUTPUT = "ipuperf::set_overlap_for_input", "ipuperf::set_overlap_for_output"
 _CONDITIONAL = "ipuperf::conditional"
@@ -303,7 +305,7 @@ class StageWriter:
                 f"{location}: aten::item is unsupported: the program of an IPU is static, Python cannot have a "
                 "tensor's value while it is built"
             )
-        handler = handler_of(node.target)
+        handler = own_gradients.lowered if name_of(node.target) == own_gradients.MARK else handler_of(node.target)
         if handler is None or not _accepts(handler, node):
             options = f" with the options {dict(node.kwargs)}" if handler is not None else ""
             raise UnsupportedError(f"{location}: {name_of(node.target)}{options} is unsupported")

@@ -27,6 +27,7 @@ from ipuperf.runtime.replacing import replaced
 
 from ..aten.marks import ctc_losses
 from ..errors import Error, UnsupportedError
+from .formulas import FORMULAS, cond
 
 
 def _random(x: torch.Tensor, *bounds: int, **named: int) -> torch.Tensor:
@@ -211,6 +212,7 @@ def _backward(*_: Any, **__: Any) -> NoReturn:
 
 #: What stands for a function while a module is exported.
 SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
+    **FORMULAS,
     **{
         function: _with_masks(function)
         for function in (
@@ -292,6 +294,11 @@ def _averaging(norm: Any, x: torch.Tensor) -> torch.Tensor:
         for average, statistic in zip(running, (mean, var), strict=True):
             average.add_((statistic - average) / norm.num_batches_tracked.to(average.dtype))
     return y
+
+
+def selecting_conditionals() -> AbstractContextManager[None]:
+    """``torch.cond`` chooses between the results of both branches."""
+    return replaced(torch, cond=cond)
 
 
 def unchecked_distributions() -> AbstractContextManager[None]:

@@ -199,9 +199,9 @@ def no_fast_path() -> Iterator[None]:
 
 
 @contextmanager
-def no_custom_functions(training: bool) -> Iterator[None]:
-    """A custom autograd function is an error, and a backward hook where there is a backward pass: the export would drop
-    them without a word. What is checkpointed is called."""
+def custom_functions(own: Callable[..., Any], training: bool) -> Iterator[None]:
+    """A custom autograd function is ``own(function, line, args, kwargs)``. A backward hook is an error where there is a
+    backward pass: the export would drop it without a word. What is checkpointed is called."""
     apply = torch.autograd.Function.__dict__["apply"]
 
     def instead(cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -212,10 +212,7 @@ def no_custom_functions(training: bool) -> Iterator[None]:
             raise ignored_hook("a backward hook of a module")
         if cls.__module__.partition(".")[0] == "torch" and not (training and cls is CrossMapLRN2d):
             return apply.__get__(None, cls)(*args, **kwargs)
-        raise UnsupportedError(
-            f"{location_of(traceback.extract_stack())}: custom autograd function {cls.__name__!r} is unsupported "
-            "(its backward would be ignored); write it with PyTorch's own ops"
-        )
+        return own(cls, location_of(traceback.extract_stack()), args, kwargs)
 
     with replaced(torch.autograd.Function, apply=classmethod(instead)):
         yield

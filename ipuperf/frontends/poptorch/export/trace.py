@@ -29,6 +29,7 @@ from ..multi_conv import MultiConv
 from .bodies import BODY
 from .checks import check_exported
 from .composites import few_composites, may_decompose
+from .derivatives import GRAD, gradients, without_derivatives
 from .equal_ops import simplified_once
 from .in_place import DATA, DETACHING, SET_DATA, UnseenChanges, check_written, set_data, with_numbers, written
 from .lines import (
@@ -45,6 +46,8 @@ from .lines import (
     unsupported_at,
 )
 from .module_state import Attributes, PlainTensors, buffers, check_buffers, check_layouts, layout, layouts
+from .own_gradients import Functions
+from .pairs import without_complex
 from .reuse import Kept, Simplified
 from .structure import Signature, Structure, flatten, rebuild
 from .substitutes import (
@@ -53,15 +56,16 @@ from .substitutes import (
     cumulative_statistics,
     front_ends_in_force,
     masks_as_given,
+    selecting_conditionals,
     unchecked_distributions,
 )
 from .surroundings import (
     arguments_on,
     attribute_of,
+    custom_functions,
     ignored_hook,
     kept_annotations,
     no_code,
-    no_custom_functions,
     no_fast_path,
     no_stacks,
     on_ipus,
@@ -69,11 +73,12 @@ from .surroundings import (
     read,
     without_partial_graph,
 )
+from .transforms import no_transform_left, transforms
 
-BLOCK, GRAD, LOSS = "ipuperf_block", "ipuperf_grad", "ipuperf_loss"
+BLOCK, LOSS = "ipuperf_block", "ipuperf_loss"
 MULTI_CONV = "ipuperf_multi_conv"
 
-_FOLLOWED = {DATA: torch.Tensor.detach, SET_DATA: set_data}
+_FOLLOWED = {torch.autograd.grad: gradients, DATA: torch.Tensor.detach, SET_DATA: set_data}
 _HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
@@ -82,12 +87,6 @@ _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_co
 #: Rounds of decomposition: an op may become one that has to be decomposed in turn.
 _ROUNDS = 8
 _KEPT = Kept()
-#: What PyTorch says where a gradient formula has used a parameter itself.
-_UNTRACED = "fake tensor in the exported program constant"
-_NOT_DIFFERENTIATED = (
-    "torch.autograd.grad within a model is unsupported for gradients that flow through a product with a parameter to "
-    "what stands before it; write their formula with PyTorch's own ops"
-)
 
 
 class Traced:
@@ -169,7 +168,6 @@ class _Tagger(TorchFunctionMode):
     Attributes:
         home: where the stand-ins for tensors are.
         paths: path of each module of the model, by the module's identity.
-        differentiated: the line that asked last for gradients within ``forward``.
     """
 
     def __init__(self, recorder: BlockRecorder, training: bool, home: torch.device, paths: Mapping[int, str]) -> None:
@@ -179,7 +177,6 @@ class _Tagger(TorchFunctionMode):
         self.training = training
         self.home = home
         self.losses = 0
-        self.differentiated = ""
         self.unseen = UnseenChanges()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -209,8 +206,6 @@ class _Tagger(TorchFunctionMode):
     def _called(self, tags: dict[str, Any], func: Any, args: Any, kwargs: Any) -> Any:
         """The result of a call whose nodes get ``tags``."""
         name = getattr(func, "__name__", "")
-        if func is torch.autograd.grad:
-            self.differentiated = tags[LINE]
         changes = written(func, args, kwargs or {})
         if changes is not None:
             check_written(func, changes)
@@ -245,25 +240,28 @@ def trace(
 
     Raises:
         ExportError: the module cannot be exported; the message names the user's line and the reason.
-        UnsupportedError: a custom ``torch.autograd.Function``, or for training a hook of a gradient.
+        UnsupportedError: for training a hook of a gradient, or a ``backward`` that cannot be traced.
     """
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.13 or later is needed")
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
+        functions = Functions(training)
         attributes, home = Attributes(module), leaves[0].device if leaves else torch.device("cpu")
         with ExitStack() as stack:
             surroundings = (
                 quiet(),
                 no_fast_path(),
-                no_custom_functions(training),
+                custom_functions(functions.apply, training),
                 no_stacks(),
                 no_code(),
                 kept_annotations(),
                 unchecked_distributions(),
+                selecting_conditionals(),
                 masks_as_given(),
                 cumulative_statistics(),
                 front_ends_in_force(),
+                transforms(),
                 on_ipus(home),
             )
             tagger = _Tagger(recorder, training, home, paths_of(module))
@@ -275,8 +273,6 @@ def trace(
             except Error:
                 raise
             except Exception as error:
-                if tagger.differentiated and _UNTRACED in str(error):
-                    raise UnsupportedError(f"{tagger.differentiated}: {_NOT_DIFFERENTIATED}") from error
                 # What the user's forward raises is for the user to see, not a failure of the export.
                 if is_raised_by_user(error):
                     raise
@@ -285,10 +281,11 @@ def trace(
                 attributes.restore()
         uses, multi_convs = list(recorder.uses), list(recorder.multi_convs)
     check_exported(program, location_of_node)
+    functions.named(program)
     # This stands before simplification, which turns detach into alias.
     _stop_at_detached(program.graph)
     plain.made_constant(program)
-    with quiet(), no_stacks(), no_code(), told_at(program.graph, module):
+    with quiet(), no_stacks(), no_code(), no_transform_left(), told_at(program.graph, module):
         simplified = _KEPT.simplified(program, _simplified_by_kind, _annotation)
     assert flat.results.structure is not None
     if not leaves:
@@ -329,8 +326,9 @@ def _without_input(program: Simplified) -> Simplified:
 
 
 def _simplified_by_kind(program: Any) -> Any:
-    """:func:`_simplified`, of each kind of op once where that gives the same."""
-    return simplified_once(program, _simplified, kept_annotations) or _simplified(program)
+    """:func:`_simplified`, of each kind of op once where that gives the same; of real tensors only."""
+    simple = without_complex(simplified_once(program, _simplified, kept_annotations) or _simplified(program))
+    return without_derivatives(simple)
 
 
 def _simplified(program: Any) -> Any:

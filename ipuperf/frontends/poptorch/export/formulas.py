@@ -1,0 +1,108 @@
+"""Functions of PyTorch without an op on the IPU, as sums of ops that have one.
+
+Iterations begin with numbers that no gradient flows through; their last step, Newton's, has the function's derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from ..errors import UnsupportedError
+
+#: Rows of the largest matrix that is inverted: each is a step of the program.
+_LARGEST = 64
+#: Giles' approximation of the inverse error function in float32, in ``w = -log(1 - x**2)``: below 5 by ``w - 2.5``,
+#: else by ``sqrt(w) - 3`` ("Approximating the erfinv function", GPU Computing Gems, 2011, table 5).
+_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+           -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
+_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+         0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+
+
+def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
+    value = torch.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
+
+
+def erfinv(x: torch.Tensor) -> torch.Tensor:
+    """``torch.erfinv``."""
+    fixed = x.detach().float()
+    w = -torch.log((1 - fixed) * (1 + fixed))
+    start = torch.where(w < 5, _polynomial(w - 2.5, _CENTRE), _polynomial(torch.sqrt(w) - 3, _TAIL)) * fixed
+    ends = fixed.abs() == 1
+    start = torch.where(ends, 0.0, start)
+    # Near the ends float32 has no digits left for a difference of error functions, and the start is as good.
+    difference = torch.where(fixed.abs() < 0.9, torch.erf(start) - fixed, 0.0)
+    slope = torch.exp(start * start) * (math.sqrt(math.pi) / 2)
+    found = start - difference * slope + (x - x.detach()) * slope
+    return torch.where(ends, fixed * math.inf, found).to(x.dtype)
+
+
+def inverse(a: torch.Tensor) -> torch.Tensor:
+    """``torch.linalg.inv``, by Gauss-Jordan elimination with the largest pivot of each column.
+
+    Raises:
+        UnsupportedError: more than 64 rows.
+    """
+    size = a.shape[-1]
+    if size > _LARGEST:
+        raise UnsupportedError(f"torch.linalg.inv and solve: {size} rows are unsupported; allowed: up to {_LARGEST}")
+    one, rows = torch.eye(size, dtype=a.dtype), torch.arange(size)
+    table = torch.cat([a.detach(), one.expand(a.shape)], -1)
+    for step in range(size):
+        heights = torch.where(rows < step, -1.0, table[..., step].abs())
+        pivot = (heights.argmax(-1, keepdim=True) == rows).unsqueeze(-1)
+        line = torch.where(pivot, table, 0.0).sum(-2, keepdim=True)
+        line = line / line[..., step : step + 1]
+        table = torch.where(pivot, table[..., step : step + 1, :], table)
+        table = torch.where((rows == step)[:, None], line, table - table[..., step : step + 1] * line)
+    start = table[..., size:]
+    return start @ (2 * one - a @ start)
+
+
+def solve(a: torch.Tensor, b: torch.Tensor, *, left: bool = True) -> torch.Tensor:
+    """``torch.linalg.solve`` by :func:`inverse`."""
+    if b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1]):
+        return (inverse(a) @ b.unsqueeze(-1)).squeeze(-1)
+    return inverse(a) @ b if left else b @ inverse(a)
+
+
+def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """``torch.logcumsumexp``: the sum of each place over all up to it, so the cost grows with the square of the
+    length."""
+    if not x.dim():
+        return x.clone()
+    lines = x.movedim(dim, -1)
+    before = torch.ones(lines.shape[-1], lines.shape[-1], dtype=torch.bool).tril()
+    found = torch.where(before, lines.unsqueeze(-2), -math.inf).logsumexp(-1)
+    return found.movedim(-1, dim)
+
+
+def cond(
+    predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...] = ()
+) -> Any:
+    """``torch.cond``: both branches are computed and the one that holds is chosen; poptorch.cond executes one."""
+    if not isinstance(predicate, torch.Tensor):
+        return true_fn(*operands) if predicate else false_fn(*operands)
+    chosen = predicate.reshape(())
+    return pytree.tree_map(lambda a, b: torch.where(chosen, a, b), true_fn(*operands), false_fn(*operands))
+
+
+FORMULAS: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.erfinv: erfinv,
+    torch.Tensor.inverse: inverse,
+    torch.Tensor.logcumsumexp: logcumsumexp,
+    torch.erfinv: erfinv,
+    torch.inverse: inverse,
+    torch.linalg.inv: inverse,
+    torch.linalg.solve: solve,
+    torch.logcumsumexp: logcumsumexp,
+    torch.special.erfinv: erfinv,
+}

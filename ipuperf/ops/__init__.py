@@ -92,7 +92,7 @@ from .products.fp8_scale import Fp8Scale
 from .products.group_quantize import GroupQuantizeDecompress
 from .products.matmul import MatMul
 from .products.multi_conv import Convolutions, MultiConvForward, MultiConvInputGrad, MultiConvWeightGrad
-from .products.rotary import RotaryPosEmbed, RotaryPosEmbedGrad
+from .products.rotary import RotaryPosEmbed, RotaryPosEmbedGrad, RotaryPosEmbedHalves
 from .products.triangular import Cholesky, TriangularSolve
 from .randomness import (
     Dropout,

@@ -50,7 +50,7 @@ _IN_PART = {
     "popdist": "popdist and its modules popart, poptorch and tensorflow are here",
     "horovod": "Horovod is not installed; for one process horovod.torch is here",
     "poptorch_experimental_addons": "it is not installed; autograd_proxy, distance_matrix and collectives are here",
-    "examples_utils": "it is not installed; its load_lib is here, for its parsing see docs/applications/index.md",
+    "examples_utils": "it is not installed; load_lib, parse_yaml_config and its parsing are here",
 }
 
 

@@ -10,10 +10,11 @@ from syntax import tree
 
 import ipuperf
 
-#: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch or libpva, and what the front ends' classes are.
+#: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch, libpva or examples_utils, and what the front ends'
+#: classes are.
 UPSTREAM = set(
-    """Adam Attribute Block Call CommGroupType Constant CrossReplicaOptimizer DataLoader DeviceConnectionType Dropout
-    Embedding Graph GroupNormalization IpuOptimizer Ir Liveness MeanReductionStrategy Module Options Phase
+    """Adam Attribute Block Call Choice CommGroupType Constant CrossReplicaOptimizer DataLoader DeviceConnectionType
+    Dropout Embedding Graph GroupNormalization IpuOptimizer Ir Liveness MeanReductionStrategy Module Options Phase
     PipelineStage PopnnDynamicGRU PopnnGRU PopnnLSTM Program ReductionType RemoteBuffer ReplicaGrouping Run Stream
     SyncPattern Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )

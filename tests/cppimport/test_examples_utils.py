@@ -52,8 +52,8 @@ def test_what_may_compute_something_leads_to_the_description_in_python(
 def test_what_is_not_there(examples_utils: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"File does not exist: .*none\.cpp"):
         examples_utils.load_lib(tmp_path / "none.cpp")
-    with pytest.raises(ModuleNotFoundError, match=r"load_lib is here.*docs/applications/index\.md"):
-        importlib.import_module("examples_utils.parsing")
+    with pytest.raises(ModuleNotFoundError, match=r"load_lib, parse_yaml_config and its parsing are here"):
+        importlib.import_module("examples_utils.testing")
 
 
 def test_only_open_modules_below_a_folder_are_loaded(examples_utils: Any, tmp_path: Path) -> None:

@@ -14,12 +14,17 @@ from blocks import ROOT, Block, blocks_of, run, steps_of, text_of
 EXAMPLES = ROOT.parent / "shared" / "upstream" / "examples"
 PAGES = ("docs/applications/popxl.md", "docs/applications/poptorch.md")
 BESIDE = "docs/applications/index.md"
-"""Its file stands for the vendor's ``examples_utils``."""
+"""Its files make what programs would download, and let ``popxl`` stand for ipuperf in test runs."""
 DATA = "docs/applications/make_data.py"
 
 NEEDS = {
     "nlp/bert/popxl": "torch, transformers, datasets, tfrecord, simple_parsing, yaml, scipy, wandb",
     "nlp/bert/pytorch": "torch, transformers, tfrecord, scipy, yaml, wandb",
+    **dict.fromkeys(
+        [f"nlp/{name}/popxl" for name in ("bloom", "dolly", "gpt_j", "llama")],
+        "torch, transformers, datasets, simple_parsing, yaml, scipy, wandb",
+    ),
+    "nlp/gpt3_175B/popxl": "torch, transformers, datasets, tfrecord, simple_parsing, yaml, scipy, wandb",
     "vision/cnns/pytorch": "torch, torchvision, timm, yaml, wandb",
     "vision/vit/pytorch": "torch, torchvision, transformers, attrdict, randaugment, yaml, wandb",
     "vision/yolo_v4/pytorch": "torch, torchvision, yacs, ruamel.yaml, pycocotools, torchinfo, wandb",

@@ -38,7 +38,6 @@ NEEDS = {
     "docs/how-to/pipelines.md": ["torch"],
     "docs/how-to/demo-and-scenarios.md": ["torch"],
     "docs/how-to/tune.md": ["torch", "optuna"],
-    "docs/applications/index.md": ["simple_parsing", "yaml"],
     "docs/random-programs.md": ["torch", "tensorflow", "tf_keras"],
 }
 """Packages of the programs of a page, where ipuperf's own are not enough."""
@@ -83,7 +82,8 @@ ELSEWHERE = {
         "by tests/docs/test_guides.py",
     ),
     **dict.fromkeys(
-        ["docs/applications/popxl.md", "docs/applications/poptorch.md"], "by tests/docs/test_applications.py"
+        [f"docs/applications/{page}.md" for page in ("index", "popxl", "poptorch")],
+        "by tests/docs/test_applications.py",
     ),
 }
 """Pages whose blocks another test runs."""

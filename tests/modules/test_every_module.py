@@ -38,6 +38,7 @@ FILES = [file for file in PACKAGE.rglob("*.py") if file.name not in ("sitecustom
 NAMES = {".".join(f.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__") for f in FILES}
 MODULES = sorted(NAMES - {f"ipuperf.frontends.{name}" for name in ONCE})
 LIBRARIES = {
+    "frontends.cppimport.examples_utils.parsing.simple_parsing_tools": ["simple_parsing", "yaml"],
     "frontends.poptorch": ["torch"],
     "frontends.poptorch_geometric": ["torch", "torch_geometric"],
     "frontends.popdist": ["torch"],

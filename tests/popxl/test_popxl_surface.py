@@ -104,8 +104,8 @@ def test_the_context_says_where_ops_go():
         assert (context.graph, context.main_graph) == (ir.main_graph, ir.main_graph)
         assert (context.ipu_id, context.io_tile_set, context.name_scopes, context.in_sequence) == (1, True, ["a"], True)
     assert (context.ipu_id, context.io_tile_set, context.in_sequence) == (0, False, None)
-    with pytest.raises(AttributeError, match="_get_op_settings"):
-        context._get_op_settings("op")
+    with pytest.raises(AttributeError, match="_get_debug_info"):
+        context._get_debug_info("op")
 
 
 def test_checks_of_operands():

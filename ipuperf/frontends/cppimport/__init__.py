@@ -1,15 +1,16 @@
 """The module that ``import cppimport`` finds: ops in C++ are not compiled here, and every way to ask for one says so.
 
 On the device, cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++. The ops of
-popxl.addons are built in under its names, and a program's own op is described in Python
-(``docs/how-to/adding-a-custom-op.md``). C++ without the vendor's headers is passed to the real cppimport if that is
-installed.
+popxl.addons are built in under its names. Those of some programs are known by their source (:mod:`.bindings`), and any
+other is described in Python (``docs/how-to/adding-a-custom-op.md``). C++ without the vendor's headers is passed to the
+real cppimport if that is installed.
 Names: cppimport 22 (PyPI).
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from typing import Any
 
 from ipuperf.runtime.install import as_installed
 
+from .bindings import binding_of
 from .sources import digest
 
 #: Digests of sources (:mod:`.sources`) whose op ``poptorch.custom_op`` finds by its name, so that loading them does
@@ -63,15 +65,28 @@ def imp(fullname: str, opt_in: bool = False) -> ModuleType:
 
 
 def imp_from_filepath(filepath: str | Path, fullname: str | None = None) -> ModuleType:
-    """Import C++ that is not the vendor's, through the real cppimport.
+    """Import a known op of the vendor's (:mod:`.bindings`), or through the real cppimport C++ that is not the vendor's.
 
     Raises:
         CppOpError: the source includes the vendor's headers, cannot be read, or there is no real cppimport.
     """
+    if (binding := binding_of(filepath)) is not None:
+        return _loaded(fullname or Path(filepath).stem, binding)
     with _real(fullname, filepath) as cppimport:
         # Within the block the name cppimport means the installed package again.
         module: ModuleType = cppimport.imp_from_filepath(str(filepath), fullname)
         return module
+
+
+def _loaded(fullname: str, file: Path) -> ModuleType:
+    """Import a Python file under the name of the module for which it stands."""
+    spec = importlib.util.spec_from_file_location(fullname, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[fullname] = module
+    return module
 
 
 def build(fullname: str) -> str:

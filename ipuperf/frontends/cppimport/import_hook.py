@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from . import build_filepath, is_module
+from .bindings import binding_of
 
 _HASH = Path(__file__).with_name("sdk_version_hash_lib.py")
 
@@ -25,13 +26,14 @@ class CppFinder(importlib.abc.MetaPathFinder):
         file.
 
         Raises:
-            CppOpError: it is an op for the IPU, or there is no real cppimport. The hash of the SDK is built in.
+            CppOpError: it is an op for the IPU that is not known, or there is no real cppimport. The hash of the SDK is
+                built in.
         """
         stem = fullname.rpartition(".")[2]
         for folder in sys.path if path is None else path:
             source = Path(folder or ".") / f"{stem}.cpp"
             if source.is_file() and is_module(source):
-                built = _HASH if stem == _HASH.stem else build_filepath(source, fullname)
+                built = _HASH if stem == _HASH.stem else binding_of(source) or build_filepath(source, fullname)
                 return importlib.util.spec_from_file_location(fullname, built)
         return None
 

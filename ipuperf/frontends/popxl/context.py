@@ -15,6 +15,7 @@ from ipuperf.ir import CONTEXT
 from ipuperf.kinds import told
 
 from .arguments import checked_kinds, whole
+from .bindings import BoundOp, OpSettings
 from .builder import current_builder
 from .graph import Graph
 from .ir import Ir
@@ -54,6 +55,15 @@ class Context:
     def in_sequence(self) -> bool | str | None:
         """What the innermost :func:`in_sequence` says; None without."""
         return CONTEXT.modes[-1] if CONTEXT.modes else None
+
+    def _get_op_settings(self, name: str) -> OpSettings:
+        """The settings that a :class:`~ipuperf.frontends.popxl.bindings.Binding` takes."""
+        return OpSettings(name)
+
+    def _op_created(self, op: BoundOp) -> None:
+        """Upstream calls a graph's hooks here; they are called where the op is made. TypeError for anything else."""
+        if not isinstance(op, BoundOp):
+            raise TypeError(f"_op_created({told(op)}): an op of createOpInGraph is needed")
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"popxl's Context has no {name!r}: settings of PopART's native ops are not here")

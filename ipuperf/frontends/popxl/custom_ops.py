@@ -16,6 +16,7 @@ from ipuperf.ops import vertices
 from ipuperf.ops.custom import CustomOp
 from ipuperf.ops.work import Copy, MatMul, Reduction, Vertices
 
+from .bindings import Binding
 from .handle import Tensor
 from .ops.lifting import raised
 from .ops.operands import Operand, create, ensure_tensor
@@ -48,6 +49,7 @@ __all__ = [
     "INTEGERS",
     "NUMBER",
     "Attribute",
+    "Binding",
     "Copy",
     "CustomOp",
     "MatMul",

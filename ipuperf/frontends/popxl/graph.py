@@ -116,6 +116,11 @@ class Graph:
             raise ForeignTensorError(f"graph {self.name or 'main'!r} has no tensor {tensor_id!r}")
         return wrap(self._base.tensors[tensor_id])
 
+    @property
+    def _pb_graph(self) -> _BaseGraph:
+        """The graph that a :class:`~ipuperf.frontends.popxl.bindings.Binding` takes."""
+        return self._base
+
     def _create_tensor_id(self, name: str) -> str:
         return self._base.tensor_id(name)
 

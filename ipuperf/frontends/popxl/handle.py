@@ -41,6 +41,11 @@ class Tensor(_ir.Operators["Tensor"]):
             )
         self._ir_tensor = tensor
 
+    @staticmethod
+    def _from_pb_tensor(tensor: _ir.Tensor) -> Tensor:
+        """The tensor of an output of a :class:`~ipuperf.frontends.popxl.bindings.Binding`'s op."""
+        return wrap(tensor)
+
     # -- properties ------------------------------------------------------------------------------------------------
 
     @property

@@ -48,6 +48,10 @@ class RotaryPosEmbed(Op):
             )
         return [x.spec]
 
+    def parts(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The real and the imaginary parts within the last axis."""
+        return x[..., 0 : self.rotary_dim : 2], x[..., 1 : self.rotary_dim : 2]
+
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """``a cos - b sin`` and ``b cos + a sin`` of each pair; fp16 is computed in float32."""
         arrays = WorkingArrays(inputs, outputs, env)
@@ -55,7 +59,7 @@ class RotaryPosEmbed(Op):
         # One angle for all heads.
         sin, cos = (table[:, :, :, np.newaxis] for table in (sin, cos))
         n = self.rotary_dim
-        a, b, turned_a, turned_b = x[..., 0:n:2], x[..., 1:n:2], y[..., 0:n:2], y[..., 1:n:2]
+        (a, b), (turned_a, turned_b) = self.parts(x), self.parts(y)
         part = env.scratch(a.shape, x.dtype, slot=4)
         # Turning back changes the sign of the sine.
         real_ufunc, imaginary_ufunc = (np.subtract, np.add) if self.direction > 0 else (np.add, np.subtract)
@@ -93,3 +97,18 @@ class RotaryPosEmbedGrad(RotaryPosEmbed):
 
     type: ClassVar[str] = "RotaryPosEmbedGrad"
     direction: ClassVar[int] = -1
+
+
+class RotaryPosEmbedHalves(RotaryPosEmbed):
+    """Real parts in the first half of the turned elements, imaginary parts in the second.
+
+    Its gradient is the one of its C++ (``nlp/llama/popxl/modelling/rotary_pos_embed``, ``nlp/dolly/...`` of
+    graphcore/examples), which turns neighbours back. That is not the derivative; both programs only infer.
+    """
+
+    type: ClassVar[str] = "RotaryPosEmbedHalves"
+
+    def parts(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The two halves of the turned elements."""
+        half = self.rotary_dim // 2
+        return x[..., :half], x[..., half : self.rotary_dim]

@@ -1,4 +1,4 @@
-"""``from examples_utils import load_lib`` where that package is not installed: C++ libraries are not compiled here.
+"""``examples_utils`` where that package is not installed: ``load_lib``, ``parse_yaml_config`` and ``parsing``.
 
 PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something: it is known by
 its source, described in Python, or refused with :mod:`ipuperf.cppimport`'s error. A pattern rewrites PopART's graph
@@ -14,6 +14,8 @@ from pathlib import Path
 
 from ipuperf.frontends.cppimport import is_module
 from ipuperf.frontends.cppimport.libraries import load
+
+from .parsing.file_argparse import parse_yaml_config
 
 
 def load_lib(filepath: str | Path, timeout: int = 300) -> ctypes.PyDLL:
@@ -48,4 +50,4 @@ def load_lib_all(
     return loaded if load else [path for path, _ in loaded]
 
 
-__all__ = ["load_lib", "load_lib_all"]
+__all__ = ["load_lib", "load_lib_all", "parse_yaml_config"]

@@ -157,17 +157,15 @@ def profile(trace: Trace) -> RunProfile:
 def group_of(profile: RunProfile) -> str:
     """The group of a run: ``bound by the host`` from half of its time on, ``training``, ``inference``, or kernels.
 
-    A run is of kernels where at most three types of ops are in its profile. Its group is ``kernel`` and the type with
-    most of the time.
+    A run is of kernels where at most three types of ops are in its profile, also where one of them updates a variable.
+    Its group is ``kernel`` and the type with most of the time.
     """
     if profile.shares.get(HOST, 0.0) >= 0.5:
         return BY_HOST
-    if profile.trains:
-        return "training"
     others = {"no op", *_PARTS}
     kinds = {name: share for name, share in profile.shares.items() if name not in others}
     if len(kinds) > _FEW_KINDS:
-        return "inference"
+        return "training" if profile.trains else "inference"
     return f"kernel {max(kinds, key=lambda name: kinds[name], default='')}".strip()
 
 

@@ -58,6 +58,16 @@ UNREAD = {
     ("frontends/poptorch/aten/shape.py", "upsample_nearest(output_size)"): "the shape of the result, which is known",
     ("frontends/poptorch/aten/indexing.py", "embedding(sparse)"): "how PyTorch stores the gradient",
     ("frontends/poptorch/aten/indexing.py", "gather(sparse_grad)"): "how PyTorch stores the gradient",
+    ("frontends/poptorch/export/derivatives.py", "gradients(retain_graph)"): "a program has no graph to be freed",
+    ("frontends/poptorch/export/derivatives.py", "gradients(only_inputs)"): "PyTorch ignores it too",
+    **dict.fromkeys(
+        [
+            ("frontends/poptorch/export/own_gradients.py", f"own_gradient({name})")
+            for name in ("operands", "saved", "key")
+        ],
+        "the type of an op of a trace, which is replaced before it runs",
+    ),
+    ("ir/op.py", "Op.arranges(index)"): "a hook: an op arranges nothing unless it says so",
     ("lowering/steps/base.py", "Step.faults(place)"): "a hook: the base class has no faults",
     ("lowering/steps/base.py", "Step.host_slices(ipu)"): "a hook: the base class has no host slices",
     (

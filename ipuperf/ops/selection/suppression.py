@@ -69,7 +69,7 @@ class Nms(CustomOp):
         scores, boxes = operands[0].copy(), operands[1]
         batch, _, classes = scores.shape
         positions, best_scores, best_boxes, best_classes, lengths = self._empty(scores, boxes)
-        out = _OUT[self.inputs[0].dtype.name]
+        out = _OUT.get(self.inputs[0].dtype.name, _OUT["float32"])
         images = np.arange(batch)
         for place in range(self.numDetections):
             flat = scores.reshape(batch, -1).argmax(axis=1)

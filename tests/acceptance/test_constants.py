@@ -42,7 +42,7 @@ CONSTANTS = {
         FLOAT64_ERFC_DEGREE FLOAT64_ERFC_LIMIT,
         ops/products/float8.py SCALES, ops/formula.py OUTPUT, ops/products/fp8_scale.py SCALES BINS SETS,
         ops/products/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
-        ops/randomness.py LEVELS, ops/pooling/resize.py NEAREST
+        ops/randomness.py LEVELS, ops/selection/suppression.py _OUT, ops/pooling/resize.py NEAREST
         COORDINATES SHARPNESS, ops/selection/scatter.py COMBINED
         """,
     BOOKKEEPING: """
@@ -66,6 +66,7 @@ CONSTANTS = {
         lowering/lookups.py MAP_CYCLES, lowering/outlining.py _LOOKED_AT, lowering/planner/candidates.py _MOST_PASSES
         FEW_PASSES, lowering/planner/originals.py _RUNGS,
         lowering/planner/layers.py _JOINT_ROWS, lowering/rearrangements.py IMAGE_CHANNELS, ops/losses/ctc.py CELL,
+        ops/selection/suppression.py _OVERLAP,
         ops/vertices.py INNER_FRAGMENT REDUCTION_CYCLES
         """,
 }

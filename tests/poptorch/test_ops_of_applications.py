@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from ipuperf import poptorch
-from ipuperf.ops.selection.suppression import Nms
-from ipuperf.ops.transfers.remap import Remap
-from ipuperf.ops.updates.moving_average import ExpMovAvg
-from ipuperf.runtime import custom_ops
+torch = pytest.importorskip("torch")
+
+from ipuperf import poptorch  # noqa: E402
+from ipuperf.ops.selection.suppression import Nms  # noqa: E402
+from ipuperf.ops.transfers.remap import Remap  # noqa: E402
+from ipuperf.ops.updates.moving_average import ExpMovAvg  # noqa: E402
+from ipuperf.runtime import custom_ops  # noqa: E402
 
 REMAP = {f"{side}_{what}": 0 for side in ("fwd", "bwd") for what in ("grain_size", "clone_layout", "after_matmul")}
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
 import torch.utils._pytree as pytree
 from torch._decomp import get_decompositions
-from torch.export.graph_signature import TensorArgument
 
 from ..aten.table import name_of
 from ..errors import UnsupportedError
 from .inlining import graph_of, inlined
 from .lines import location_of_node, tags_of
-from .reuse import Simplified
+from .reuse import Simplified, with_graph
 
 MARK = "ipuperf::derivative"
 #: Annotation of a node: whether gradients flow through it.
@@ -91,14 +89,7 @@ def without_derivatives(program: Any) -> Simplified:
             values[node] = values[node.args[0]][node.args[1]]
         else:
             values[node] = graph.node_copy(node, values.__getitem__)
-    graph.eliminate_dead_code()
-    (output,) = graph.find_nodes(op="output")
-    specs = [
-        replace(spec, arg=TensorArgument(name=node.name)) if isinstance(node, torch.fx.Node) else spec
-        for spec, node in zip(program.graph_signature.output_specs, output.args[0], strict=True)
-    ]
-    signature = replace(program.graph_signature, output_specs=specs)
-    return Simplified(torch.fx.GraphModule(torch.nn.Module(), graph), signature, dict(program.constants))
+    return with_graph(program, graph)
 
 
 class _Reverse:

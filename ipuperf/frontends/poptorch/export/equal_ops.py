@@ -17,14 +17,14 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch.export.graph_signature import OutputKind, TensorArgument
+from torch.export.graph_signature import OutputKind
 
 from .composites import stays
-from .reuse import NAMESPACES, Newest, Simplified, Unknown, argument_of, seen_of, surroundings
+from .reuse import NAMESPACES, Newest, Simplified, Unknown, argument_of, seen_of, surroundings, with_graph
 
 #: Parts of the names of ops that change an operand without saying so in their schemas.
 _CHANGING = ("batch_norm", "instance_norm", "rrelu")
@@ -121,15 +121,7 @@ def _substituted(
         elif node.target is not ASSERTION:
             values[node] = _expanded(graph, node, expansions[keys[node]], values)
     # An expansion gives all results of its op, of which a program may use some only.
-    graph.eliminate_dead_code()
-    (output,) = graph.find_nodes(op="output")
-    # The signature knows results by the names of nodes, and these nodes are new.
-    specs = [
-        replace(spec, arg=TensorArgument(name=node.name)) if isinstance(node, torch.fx.Node) else spec
-        for spec, node in zip(program.graph_signature.output_specs, output.args[0], strict=True)
-    ]
-    signature = replace(program.graph_signature, output_specs=specs)
-    return Simplified(torch.fx.GraphModule(torch.nn.Module(), graph), signature, dict(program.constants))
+    return with_graph(program, graph)
 
 
 def _expanded(

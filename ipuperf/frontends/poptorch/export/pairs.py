@@ -16,13 +16,13 @@ from typing import Any, cast
 import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.complex_tensor import ComplexTensor
-from torch.export.graph_signature import InputKind, TensorArgument
+from torch.export.graph_signature import InputKind
 
 from ..aten.table import name_of
 from ..errors import UnsupportedError
 from .inlining import graph_of, inlined
 from .lines import location_of_node, tags_of
-from .reuse import Simplified, argument_of, seen_of
+from .reuse import Simplified, argument_of, seen_of, with_graph
 
 Pair = tuple[torch.fx.Node, torch.fx.Node]
 
@@ -65,15 +65,7 @@ class _Rewriting:
                 self.values[node] = self._parts(node)
             else:
                 self.values[node] = self.graph.node_copy(node, self.values.__getitem__)
-        self.graph.eliminate_dead_code()
-        (output,) = self.graph.find_nodes(op="output")
-        signature = self.program.graph_signature
-        outputs = [
-            replace(spec, arg=TensorArgument(name=node.name)) if isinstance(node, torch.fx.Node) else spec
-            for spec, node in zip(signature.output_specs, output.args[0], strict=True)
-        ]
-        module = torch.fx.GraphModule(torch.nn.Module(), self.graph)
-        return Simplified(module, replace(signature, output_specs=outputs), self.constants)
+        return replace(with_graph(self.program, self.graph), constants=self.constants)
 
     def _placeholder(self, node: torch.fx.Node, spec: Any) -> torch.fx.Node | Pair:
         copy = self.graph.node_copy(node)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from torch.export.graph_signature import TensorArgument
 
 Annotation = Callable[[torch.fx.Node], Any]
 
@@ -42,6 +43,19 @@ class Simplified:
     def graph(self) -> torch.fx.Graph:
         """The ops."""
         return self.graph_module.graph
+
+
+def with_graph(program: Any, graph: torch.fx.Graph) -> Simplified:
+    """``program`` with other ops between the same inputs and outputs; what nothing reads goes."""
+    graph.eliminate_dead_code()
+    (output,) = graph.find_nodes(op="output")
+    # The signature knows results by the names of nodes, and these nodes are new.
+    specs = [
+        replace(spec, arg=TensorArgument(name=node.name)) if isinstance(node, torch.fx.Node) else spec
+        for spec, node in zip(program.graph_signature.output_specs, output.args[0], strict=True)
+    ]
+    signature = replace(program.graph_signature, output_specs=specs)
+    return Simplified(torch.fx.GraphModule(torch.nn.Module(), graph), signature, dict(program.constants))
 
 
 class Unknown(Exception):

@@ -1,12 +1,13 @@
 """The interval that holds the measured time of a run nine times of ten, from the errors of validated runs.
 
 The method is split conformal prediction. A validated run has a score: how far its prediction was off, as the logarithm
-of measured over predicted time, without sign. The interval reaches as far as nine tenths of the scores of runs of its
-group, corrected for their number (Lei and others, "Distribution-free predictive inference for regression", 2018).
+of measured over predicted time, without sign, over the error to expect of such a run. The interval reaches as far as
+nine tenths of the scores of runs of its group, corrected for their number, times the error to expect of the predicted
+run (Lei and others, "Distribution-free predictive inference for regression", 2018, section 5.2).
 
-Groups follow from the trace alone: runs bound by the host, training, inference, kernels (see :func:`group_of`). A run
-that does other things than every validated run of its group gets a wider interval (see :func:`novelty`), and scores are
-divided by the same factor, so coverage stays. :data:`WIDENING` is a choice: with it an interval of a family that no run
+Groups follow from the trace alone: runs bound by the host, training, inference, kernels (see :func:`group_of`). The
+error to expect is that of validated runs that do alike (see :func:`expected_error`), and more for a run that does other
+things than all of them (see :func:`novelty`). :data:`WIDENING` is a choice: with it an interval of a family that no run
 is of is twice as wide, as errors of programs that nobody had worked on were two to three times the others'.
 
 What no validated run contains is not covered: Python's work between two calls, other programs on the host.
@@ -32,6 +33,15 @@ COVERAGE = 0.9
 
 WIDENING = 4.0
 """An interval is ``1 + WIDENING`` times as wide where all of the time goes to what no validated run does."""
+
+ALIKE = 0.1
+"""How fast the weight of a validated run falls with its distance: by a factor of e for a tenth of the time."""
+
+OF_THE_GROUP = 3
+"""The error to expect counts the mean of the group as that many runs like the predicted one."""
+
+LEAST_ERROR = 0.02
+"""It is added to each error to expect, so that a few lucky runs promise nothing."""
 
 ENOUGH = 9
 """The least number of runs for an interval: the largest of fewer errors does not cover nine tenths."""
@@ -181,12 +191,29 @@ def novelty(profile: RunProfile, evidence: Sequence[Evidence]) -> float:
     It is the distance to the nearest run, and all of the time on a chip that none of them has. On more IPUs than any of
     them the time on IPU-Links counts too.
     """
+    return _novelty(profile, evidence, [distance(profile, run.profile) for run in evidence])
+
+
+def _novelty(profile: RunProfile, evidence: Sequence[Evidence], distances: Sequence[float]) -> float:
     if not evidence or profile.chip not in {run.profile.chip for run in evidence}:
         return 1.0
-    nearest = min(distance(profile, run.profile) for run in evidence)
     beyond = profile.ipus > max(run.profile.ipus for run in evidence)
     links = profile.shares.get(LINKS, 0.0) if beyond else 0.0
-    return 1 - (1 - nearest) * (1 - links)
+    return 1 - (1 - min(distances)) * (1 - links)
+
+
+def expected_error(profile: RunProfile, evidence: Sequence[Evidence]) -> float:
+    """The error to expect of a run: the mean of validated ones, those that do alike first, and more where it is new.
+
+    It is a logarithm of measured over predicted time, without sign.
+    """
+    errors = [abs(run.error) for run in evidence]
+    distances = [distance(profile, run.profile) for run in evidence]
+    weights = [math.exp(-apart / ALIKE) for apart in distances]
+    mean = sum(errors) / len(errors) if errors else 0.0
+    near = sum(weight * error for weight, error in zip(weights, errors, strict=True))
+    alike = (near + OF_THE_GROUP * mean) / (sum(weights) + OF_THE_GROUP)
+    return (alike + LEAST_ERROR) * (1 + WIDENING * _novelty(profile, evidence, distances))
 
 
 def conformal(scores: Iterable[float], coverage: float = COVERAGE) -> float:
@@ -205,7 +232,7 @@ class _Basis:
     Attributes:
         name: the group, or the wider one that stands in for it.
         runs: its validated runs.
-        below, above: logarithms of the bounds for a run that is like one of them.
+        below, above: the bounds over the error to expect; of a script, logarithms of the bounds.
     """
 
     name: str
@@ -223,7 +250,7 @@ def _basis(group: str, evidence: Sequence[Evidence]) -> _Basis:
     scores = []
     for run in runs:
         others = [other for other in runs if other.run != run.run]
-        scores.append(abs(run.error) / (1 + WIDENING * novelty(run.profile, others)))
+        scores.append(abs(run.error) / expected_error(run.profile, others))
     limit = conformal(scores)
     return _Basis(name, runs, limit, limit)
 
@@ -241,8 +268,9 @@ def _alike(group: str, evidence: Sequence[Evidence]) -> tuple[str, Sequence[Evid
 
 
 def _around(profile: RunProfile, group: str, basis: _Basis) -> Interval:
-    new = 0.0 if group == BY_HOST else novelty(profile, basis.runs)
-    factor = 1 + WIDENING * new
+    new, factor = 0.0, 1.0
+    if group != BY_HOST:
+        new, factor = novelty(profile, basis.runs), expected_error(profile, basis.runs)
     return Interval(basis.below * factor, basis.above * factor, basis.name, len(basis.runs), new)
 
 

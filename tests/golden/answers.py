@@ -27,6 +27,7 @@ def answer(act: Callable[[], Any]) -> str:
         text = f"{type(error).__name__}: {error}"
     text = re.sub(r" at 0x[0-9a-f]+", "", text.replace(_HERE, ""))
     text = re.sub(r"( at )?(/tmp|<string>|[\w./-]+\.py)[\w./-]*:\d+", "", text)
+    text = text.replace(" and no __dict__ for setting new attributes", "")  # Python 3.13 adds it
     text = re.sub(r"/tmp/[\w./-]*/", "", text).replace("\n", "\\n").replace("\r", "\\r")
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... {checksum(text)}"
 

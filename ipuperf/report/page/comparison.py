@@ -117,7 +117,7 @@ def _limits(comparison: Comparison) -> str:
     blocks = []
     for figure in compared.used_limits(comparison):
         bars = "".join(
-            f'<div class="bar" data-run="{place}" data-share="{share!r}"><div class="track">'
+            f'<div class="bar" data-run="{place}" data-share="{share:.12g}"><div class="track">'
             f'<i style="left:0;width:{min(100 * share, 100):.3f}%;background:{_colour(place)}"></i></div>'
             f'<span class="value">{share:.1%}</span></div>'
             for place, share in enumerate(figure.values)

@@ -100,9 +100,9 @@ def print_tensor(
     Args:
         title: stands before the numbers; default ``print`` and the tensor's name.
         print_self, print_gradient: whether the tensor, and its gradient, is printed.
-        summarise_threshold: above this many elements only ``edge_items`` at each end of an axis are shown.
+        summarise_threshold: above this many elements only ``edge_items`` at each end of an axis are shown; 0: all are.
         max_line_width: characters; 0 for no limit.
-        digits: after the point.
+        digits: after the point; 0 with ``auto``: as many as there are.
         float_format: ``auto``, ``fixed``, ``scientific`` or ``none``.
         separator, open_bracket, close_bracket: between and around elements.
     """

@@ -7,7 +7,6 @@ goes to the standard error stream.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,46 @@ from .work import HostTransfer, Work
 FLOAT_FORMATS = ("auto", "fixed", "scientific", "none")
 
 
+FORMAT = (
+    "summarise_threshold",
+    "edge_items",
+    "max_line_width",
+    "digits",
+    "float_format",
+    "separator",
+    "open_bracket",
+    "close_bracket",
+)
+"""What decides how a tensor is written: attributes of :class:`PrintTensor`, arguments of :func:`text_of`."""
+
+
+def text_of(
+    array: np.ndarray,
+    *,
+    summarise_threshold: int,
+    edge_items: int,
+    max_line_width: int,
+    digits: int,
+    float_format: str,
+    separator: str,
+    open_bracket: str,
+    close_bracket: str,
+) -> str:
+    """A tensor as text; :class:`PrintTensor` says what the arguments do."""
+    letter = {"fixed": "f", "scientific": "e"}.get(float_format)
+    text = np.array2string(
+        array,
+        max_line_width=max_line_width or sys.maxsize,
+        precision=None if float_format == "none" or digits == 0 else digits,
+        separator=separator,
+        threshold=summarise_threshold or sys.maxsize,
+        edgeitems=edge_items,
+        formatter={"float": lambda value: f"{value:.{digits}{letter}}"} if letter else None,
+    )
+    # NumPy has no option for brackets, so they are replaced afterwards.
+    return text.translate({ord("["): open_bracket, ord("]"): close_bracket})
+
+
 class PrintTensor(Identity):
     """A copy of the operand, which is printed (``print_self``), and whose gradient is printed (``print_gradient``).
 
@@ -31,9 +70,9 @@ class PrintTensor(Identity):
 
     Attributes:
         title: the text before the numbers; with several replicas the replica's number follows.
-        summarise_threshold: above this many elements only ``edge_items`` at each end of an axis are shown.
+        summarise_threshold: above this many elements only ``edge_items`` at each end of an axis are shown; 0: all are.
         max_line_width: characters; 0 for no limit.
-        digits: digits after the point.
+        digits: digits after the point; 0 with ``auto``: as many as there are.
         float_format: one of ``FLOAT_FORMATS``; ``none`` shows as many digits as there are.
         separator, open_bracket, close_bracket: the text between and around elements.
     """
@@ -59,22 +98,7 @@ class PrintTensor(Identity):
 
     def shown(self, array: np.ndarray) -> str:
         """The text for one replica's tensor."""
-        text = np.array2string(
-            array,
-            max_line_width=self.max_line_width or sys.maxsize,
-            precision=None if self.float_format == "none" else self.digits,
-            separator=self.separator,
-            threshold=self.summarise_threshold,
-            edgeitems=self.edge_items,
-            formatter=self._formatter(),
-        )
-        # NumPy has no option for brackets, so they are replaced afterwards.
-        return text.translate({ord("["): self.open_bracket, ord("]"): self.close_bracket})
-
-    def _formatter(self) -> Any:
-        """A function that writes one number, where the format is fixed."""
-        letter = {"fixed": "f", "scientific": "e"}.get(self.float_format)
-        return {"float": lambda value: f"{value:.{self.digits}{letter}}"} if letter else None
+        return text_of(array, **{name: getattr(self, name) for name in FORMAT})
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
         """Copy, then print a line or more per replica."""

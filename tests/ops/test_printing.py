@@ -28,6 +28,7 @@ def test_passes_the_tensor_on(bench, capsys, shape, dtype):
         ({"digits": 1, "float_format": "scientific"}, "[3.3e-01 6.7e-01 1.0e+00]"),
         ({"digits": 1, "open_bracket": "<", "close_bracket": ">"}, "<0.3 0.7 1. >"),
         ({"digits": 1, "summarise_threshold": 2, "edge_items": 1}, "[0.3 ... 1. ]"),
+        ({"digits": 0, "summarise_threshold": 0, "edge_items": 1}, "[0.33333334 0.6666667  1.        ]"),
         ({"digits": 1, "max_line_width": 8}, "[0.3\n 0.7\n 1. ]"),
     ],
 )

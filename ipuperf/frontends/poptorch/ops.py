@@ -14,6 +14,8 @@ from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from ipuperf.ops.printing import FLOAT_FORMATS, text_of
+
 from .aten import marks as aten_marks
 from .aten.lowering import narrowed
 from .blocks import isRunningOnIpu, recorder
@@ -46,20 +48,46 @@ for _name, _schema in MARKS.items():
 
 
 @torch.library.custom_op("ipuperf::ipu_print_tensor", mutates_args=())
-def _ipu_print_tensor(x: torch.Tensor, title: str) -> torch.Tensor:
-    print(f"{title or 'tensor'}: {x}")
+def _ipu_print_tensor(
+    x: torch.Tensor,
+    title: str,
+    print_gradient: bool,
+    summarise_threshold: int,
+    edge_items: int,
+    max_line_width: int,
+    digits: int,
+    float_format: str,
+    separator: str,
+    open_bracket: str,
+    close_bracket: str,
+) -> torch.Tensor:
+    text = text_of(
+        x.detach().cpu().numpy(),
+        summarise_threshold=summarise_threshold,
+        edge_items=edge_items,
+        max_line_width=max_line_width,
+        digits=digits,
+        float_format=float_format,
+        separator=separator,
+        open_bracket=open_bracket,
+        close_bracket=close_bracket,
+    )
+    print(f"{title or 'tensor'}: {text}")
     return x.clone()
 
 
-_ipu_print_tensor.register_fake(lambda x, title: torch.empty_like(x))
+_ipu_print_tensor.register_fake(lambda x, *_: torch.empty_like(x))
 
 
 def _print_setup(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-    ctx.title = inputs[1]
+    _, ctx.title, ctx.print_gradient, *ctx.format = inputs
 
 
-def _print_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-    return torch.ops.ipuperf.ipu_print_tensor(grad, f"{ctx.title or 'tensor'}_gradient"), None
+def _print_backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    if ctx.print_gradient:
+        title = f"{ctx.title or 'tensor'}_gradient"
+        grad = torch.ops.ipuperf.ipu_print_tensor(grad, title, False, *ctx.format)
+    return (grad, *[None] * (2 + len(ctx.format)))
 
 
 _ipu_print_tensor.register_autograd(_print_backward, setup_context=_print_setup)
@@ -134,13 +162,42 @@ def nop(tensor: torch.Tensor) -> torch.Tensor:
     return marked
 
 
-def ipu_print_tensor(tensor: torch.Tensor, title: str = "") -> torch.Tensor:
+def ipu_print_tensor(
+    tensor: torch.Tensor,
+    title: str = "",
+    print_gradient: bool = True,
+    summarise_threshold: int = 1000,
+    edge_items: int = 3,
+    max_line_width: int = 80,
+    digits: int = 4,
+    float_format: str = "auto",
+    separator: str = ", ",
+    open_bracket: str = "(",
+    close_bracket: str = ")",
+) -> torch.Tensor:
     """Print ``tensor``, and its gradient in the backward pass; the result has to be used.
 
     Within a model the standard error stream gets the numbers of each micro-batch, which travel to the host in simulated
-    time (:class:`ipuperf.ops.PrintTensor`); outside of one PyTorch prints."""
+    time (:class:`ipuperf.ops.PrintTensor`, which says what the arguments after ``print_gradient`` do); outside of one
+    the standard output stream gets them."""
     _check_tensor("ipu_print_tensor", tensor)
-    marked: torch.Tensor = torch.ops.ipuperf.ipu_print_tensor(tensor, title)
+    require(
+        float_format in FLOAT_FORMATS,
+        f"ipu_print_tensor: float_format={float_format!r}; allowed: {', '.join(FLOAT_FORMATS)}",
+    )
+    marked: torch.Tensor = torch.ops.ipuperf.ipu_print_tensor(
+        tensor,
+        title,
+        bool(print_gradient),
+        summarise_threshold,
+        edge_items,
+        max_line_width,
+        digits,
+        float_format,
+        separator,
+        open_bracket,
+        close_bracket,
+    )
     return marked
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 from ipuperf.functions import arithmetic, make, make_all
 from ipuperf.functions.arithmetic import identity
@@ -39,9 +40,9 @@ def nop(_low: Lowering, x: Tensor) -> Tensor:
     return identity(x)
 
 
-def print_tensor(_low: Lowering, x: Tensor, title: str) -> Tensor:
-    """The value itself, which is printed, as its gradient is."""
-    return arithmetic.print_tensor(x, title or x.name, print_gradient=True)
+def print_tensor(_low: Lowering, x: Tensor, title: str, print_gradient: bool, *layout: Any) -> Tensor:
+    """The value itself, which is printed, as its gradient may be."""
+    return arithmetic.print_tensor(x, title or x.name, True, print_gradient, *layout)
 
 
 def set_available_memory(low: Lowering, tensor: Tensor, proportion: float) -> Tensor:

@@ -78,7 +78,9 @@ class _Checked(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         operators = getattr(node, "ops", [getattr(node, "op", node)])
         if not all(isinstance(part, _SYNTAX) for part in (node, *operators)):
-            raise SweepError(f"constraint {self._text!r}: {ast.unparse(node)!r} is not allowed in one; {_ALLOWED} are")
+            # As it was typed: Python's versions space it differently.
+            part = ast.get_source_segment(self._text.strip(), node) or ast.unparse(node)
+            raise SweepError(f"constraint {self._text!r}: {part!r} is not allowed in one; {_ALLOWED} are")
         return super().generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:

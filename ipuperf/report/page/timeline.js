@@ -141,6 +141,7 @@ function timelineView(/** @type {HTMLElement} */ section) {
   function draw() {
     frameCount++;
     frameRequested = false;
+    showLegend(); // first: it may take a line more, and the bars fill what is below
     const height = arrange();
     const { drawing, width } = context(canvas, height);
     const [from, to] = view.range;
@@ -162,7 +163,6 @@ function timelineView(/** @type {HTMLElement} */ section) {
       (n) => TOP + n * view.pitch + view.bar / 2 - 9,
       (key) => fold(closed.has(key) ? [...closed].filter((other) => other !== key) : [...closed, key]),
     );
-    showLegend();
     Object.assign(elements.window.dataset, { frames: frameCount, flows: flowCount, whole: view.isWhole });
     if (!view.isWhole) changed();
   }

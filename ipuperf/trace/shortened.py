@@ -43,12 +43,23 @@ class LoopCuts:
 
     places: tuple[Cut, ...] = ()
 
+    @cached_property
+    def _pieces(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The pieces of time between ends of cuts: where each begins, how often it occurs, and the cycles that repeats
+        add before it. The first piece begins before all cuts."""
+        edges = np.unique([edge for cut in self.places for edge in (cut.begin, cut.end)]).astype(np.int64)
+        begin = np.concatenate([[np.iinfo(np.int64).min], edges])
+        times = np.ones(len(begin), dtype=np.int64)
+        for cut in self.places:
+            times[slice(*np.searchsorted(begin, (cut.begin, cut.end)))] *= cut.times
+        before = np.concatenate([[0, 0], np.cumsum(np.diff(edges) * (times[1:-1] - 1))])[: len(begin)]
+        return begin, times, before
+
     def times(self, at: np.ndarray) -> np.ndarray:
         """How often what begins at these times (cycles of the shortened trace) occurs in the run."""
-        times = np.ones(len(at), dtype=np.int64)
-        for cut in self.places:
-            times[(cut.begin <= at) & (at < cut.end)] *= cut.times
-        return times
+        begin, times, _ = self._pieces
+        result: np.ndarray = times[np.searchsorted(begin, at, "right") - 1]
+        return result
 
     def added(self, begin: np.ndarray, end: np.ndarray, of_cuts: np.ndarray) -> np.ndarray:
         """What the trips that were left out add to amounts between two times; ``of_cuts`` has a row for each cut.
@@ -72,10 +83,12 @@ class LoopCuts:
     def elapsed(self, time: np.ndarray) -> np.ndarray:
         """Cycles of the run up to times of the shortened trace, where each moment of a cut counts as often as it
         occurs."""
-        edges = np.unique([edge for cut in self.places for edge in (cut.begin, cut.end)]).astype(np.int64)
-        cycles: np.ndarray = time.astype(np.int64)
-        for begin, end in zip(edges[:-1], edges[1:], strict=True):
-            cycles = cycles + np.clip(time - begin, 0, end - begin) * (self.times(np.array([begin]))[0] - 1)
+        begin, times, before = self._pieces
+        piece = np.searchsorted(begin, time, "right") - 1
+        cycles: np.ndarray = time.astype(np.int64) + before[piece]
+        # Outside of cuts nothing is repeated, and what begins before all of them has no beginning to count from.
+        repeated = np.flatnonzero(times[piece] > 1)
+        cycles[repeated] += (time[repeated] - begin[piece[repeated]]) * (times[piece[repeated]] - 1)
         return cycles
 
     def located(self, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ from .dtypes import dtype as _dtype
 from .handle import Constant, Tensor, Variable, wrap
 from .remote_buffer import RemoteBuffer, check_sharding, shard_length
 from .replica_grouping import ReplicaGrouping
-from .utils import downcast_np_dtypes, to_numpy
+from .utils import downcast_np_dtypes, host_values, to_numpy
 
 RETRIEVAL_MODES = ("one_per_group", "all_replicas")
 
@@ -41,7 +41,7 @@ def _host_array(
     log2_scale: int | None,
     nan_on_overflow: bool | None,
 ) -> np.ndarray:
-    """Host data as array, a memory-mapped one itself; with several groups the leading axis must run over them."""
+    """Host data as :func:`host_values`, a memory-mapped array itself; several groups are the leading axis."""
     mapped = isinstance(data, np.memmap)
     if mapped:
         _check_mapped(data, dtype, name)
@@ -49,7 +49,7 @@ def _host_array(
     if mapped and group.is_const:
         array = data
     else:
-        array = to_numpy(data, dtype, downcast, True, log2_scale, nan_on_overflow, subject=f"variable {name!r}")
+        array = host_values(data, dtype, downcast, True, log2_scale, nan_on_overflow, subject=f"variable {name!r}")
     if mapped and not group.is_const:
         tell(
             f"variable {name!r}: you have passed np.memmap data and a non-const replica grouping; the data is copied, "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf.ir import converted, float8
+from ipuperf.runtime.settings import current_settings
 
 from . import dtypes
 from .arguments import whole
@@ -90,6 +91,20 @@ def to_numpy(
     if copy and result is array:
         result = result.copy()
     return np.ascontiguousarray(result).reshape(result.shape)
+
+
+def host_values(x: Any, *arguments: Any, subject: str = "data") -> np.ndarray:
+    """A new array of a variable's first values; arguments and errors are those of :func:`to_numpy`.
+
+    Where no numbers are computed, all elements are the first one, in the memory of one: so weights may be larger
+    than the memory of the host. Then only that element is checked.
+    """
+    if current_settings().numbers or getattr(x, "dtype", None) in _EIGHT:
+        return to_numpy(x, *arguments, subject=subject)
+    array = host_array(x, subject)
+    if not array.size:
+        return to_numpy(array, *arguments, subject=subject)
+    return np.broadcast_to(to_numpy(array[(0,) * array.ndim], *arguments, subject=subject), array.shape)
 
 
 def checked_scale(log2_scale: int, subject: str) -> int:

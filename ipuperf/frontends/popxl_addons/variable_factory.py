@@ -12,9 +12,10 @@ import numpy as np
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl.arguments import checked_arguments, whole
 from ipuperf.frontends.popxl.remote_buffer import check_sharding, shard_length
-from ipuperf.frontends.popxl.utils import to_numpy
+from ipuperf.frontends.popxl.utils import host_values
 from ipuperf.ir import CONTEXT
 from ipuperf.kinds import told
+from ipuperf.runtime.settings import current_settings
 
 from .dot_tree import DotTree
 from .identity import upstream_repr
@@ -31,7 +32,7 @@ class VariableFactory:
     Args:
         data_iter: a function that returns host data, or an iterable of it (of an array or a list each row is the data
             of one variable, as upstream). The first value is drawn at once, to know the shape, and is that of the first
-            variable.
+            variable. Where no numbers are computed, a function is not called again.
         dtype: type of the variable (default: of the data, 64-bit types narrowed).
         name: name of input and variable.
         by_ref: the subgraph changes the variable.
@@ -63,6 +64,7 @@ class VariableFactory:
         self._ir = popxl.gir() if CONTEXT.builders else None
         self.shard_over = whole(shard_over, f"variable factory {name!r}: shard_over", 1)
         self._wanted = dtype
+        self._repeats = callable(data_iter) and not current_settings().numbers
         self._source = self._values(data_iter)
         self._peeked: np.ndarray | None = self._draw()
         self.dtype = popxl.dtype.as_dtype(self._peeked.dtype)
@@ -87,11 +89,12 @@ class VariableFactory:
             value = next(self._source)
         except StopIteration:
             raise ValueError(f"variable factory {self.name!r}: the data iterator is exhausted") from None
-        return to_numpy(value, self._wanted, subject=f"variable factory {self.name!r}")
+        return host_values(value, self._wanted, subject=f"variable factory {self.name!r}")
 
     def _next(self) -> np.ndarray:
         if self._peeked is not None:
-            value, self._peeked = self._peeked, None
+            value = self._peeked
+            self._peeked = value if self._repeats else None
             return value
         return self._draw()
 
@@ -195,6 +198,8 @@ class VariableFactory:
         """Data for one variable, ``(groups, ...)`` with several replica groups: drawn, or zeros."""
         if empty:
             return np.zeros(self._host_shape, self.dtype.as_numpy())
+        if self._repeats:
+            return np.broadcast_to(self._next(), self._host_shape)
         groups = self._groups
         return np.stack([self._next() for _ in range(groups)]) if groups > 1 else self._next()
 

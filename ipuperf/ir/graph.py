@@ -146,8 +146,11 @@ class Graph:
         return tensor
 
     def constant(self, data: Any, dtype: DType | None = None, name: str = "t") -> Constant:
-        """A constant of this graph with the given values."""
-        array = np.asarray(data) if dtype is None else np.asarray(data).astype(dtype.numpy)
+        """A constant of this graph with the given values, or with those of a constant of another graph."""
+        if isinstance(data, Constant):
+            array, dtype = data.data, data.dtype  # nobody writes into the data of a constant
+        else:
+            array = np.asarray(data) if dtype is None else np.asarray(data).astype(dtype.numpy)
         spec = TensorSpec(tuple(array.shape), dtype or dtype_of(array))
         constant = Constant(self.tensor_id(name), spec, self, array)
         self.add(constant)

@@ -126,7 +126,7 @@ class _Replay:
         """The image of a forward tensor in the gradient graph. A tensor that is not recomputed becomes an input."""
         if tensor not in self.images:
             if isinstance(tensor, Constant):
-                self.images[tensor] = self.graph.constant(tensor.data, tensor.dtype, tensor.name)
+                self.images[tensor] = self.graph.constant(tensor, tensor.dtype, tensor.name)
             else:
                 image = Tensor(self.graph.tensor_id(tensor.name), tensor.spec, self.graph, ipu=tensor.ipu)
                 self.external[tensor] = self.images[tensor] = self.graph.add(image)

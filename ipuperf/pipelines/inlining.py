@@ -30,7 +30,7 @@ def copy_ops(
             for tensor in op.inputs:
                 # Graphs are closed, so the copy needs a constant of its own.
                 if tensor not in images and isinstance(tensor, Constant):
-                    images[tensor] = graph.constant(tensor.data, tensor.dtype, tensor.name)
+                    images[tensor] = graph.constant(tensor, tensor.dtype, tensor.name)
             operands = [images[tensor] for tensor in op.inputs]
             undone = _undone(op, operands)
             if undone is not None:

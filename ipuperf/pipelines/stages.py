@@ -180,7 +180,7 @@ class PipelineStageWriter:
     def data(self, routine: Routine, tensor: Variable | Constant) -> Tensor:
         """A variable or constant in this routine; one in Streaming Memory is loaded, once per routine."""
         if isinstance(tensor, Constant):
-            return routine.constant(tensor.data, tensor.dtype, tensor.name)
+            return routine.constant(tensor, tensor.dtype, tensor.name)
         if tensor.remote is None:
             return routine.get(tensor)
         key = ("loaded", tensor)

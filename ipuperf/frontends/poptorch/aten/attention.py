@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from ipuperf.functions.arithmetic import cast, greater, logical_not, logical_or, where
 from ipuperf.functions.arranging import interleaved, swapped
 from ipuperf.functions.elementary import scaled
@@ -54,8 +52,7 @@ def _masked(low: Lowering, scores: Tensor, mask: Value, is_causal: bool) -> tupl
     """Scores with -infinity where a bool mask is False, or plus a floating-point mask; and which queries see a key
     (None: all), as the mask says. Scores of those that see none stay finite."""
     if is_causal:
-        before = low.constant(np.tril(np.ones(scores.shape[-2:], bool)), BOOL)
-        scores = where(before, scores, -math.inf)
+        scores = where(low.causal_mask(*scores.shape[-2:]), scores, -math.inf)
     if mask is None:
         return scores, None
     given = low.tensor(mask)

@@ -133,6 +133,9 @@ class Norms:
     stable: bool = False
 
 
+_LARGE_MASK = 2**24
+"""Elements from which a mask stays a view on the host."""
+
 PLAIN_NORMS = Norms()
 
 
@@ -208,6 +211,18 @@ class Lowering(Builder):
         key = (dtype, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self.graph.constant(array, dtype, name)
+        return self._constants[key]
+
+    def causal_mask(self, queries: int, keys: int) -> Constant:
+        """True where a key stands no later than the query; masks of one size are made once."""
+        # Each row is the one below it, moved by one place, so a view of one line has all rows.
+        line = np.arange(queries + keys - 1) < queries
+        mask = np.lib.stride_tricks.sliding_window_view(line, keys)[::-1]
+        if mask.size < _LARGE_MASK:
+            return self.constant(mask, BOOL)
+        key = (BOOL, mask.shape, "causal")
+        if key not in self._constants:
+            self._constants[key] = self.graph.constant(mask)
         return self._constants[key]
 
     def unsupported(self, reason: str) -> UnsupportedError:

@@ -44,7 +44,7 @@ class BranchPlace(Place):
         if tensor not in self._images:
             name = tensor.name.rsplit("/", 1)[-1]
             if isinstance(tensor, Constant):
-                self._images[tensor] = self.graph.constant(tensor.data, tensor.dtype, name)
+                self._images[tensor] = self.graph.constant(tensor, tensor.dtype, name)
             else:
                 self.captured.append(self.outer.get(tensor))
                 self._images[tensor] = self.graph.add_input(tensor.spec, name)

@@ -81,7 +81,7 @@ class Frame(Place):
         """A new input (or copied constant) that stands for a tensor of an outer frame."""
         name = tensor.name.rsplit("/", 1)[-1]
         if isinstance(tensor, Constant):
-            return self.graph.constant(tensor.data, tensor.dtype, name)
+            return self.graph.constant(tensor, tensor.dtype, name)
         self.require_enclosing(tensor)
         image = self.graph.add_input(tensor.spec, name, by_ref=isinstance(tensor, Variable))
         image.ipu = tensor.ipu

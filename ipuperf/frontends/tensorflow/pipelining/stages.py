@@ -224,7 +224,7 @@ class StageImporter:
         tensor = link.tensor
         # A constant costs a later stage no copy between IPUs: it gets one of its own.
         if isinstance(tensor, Constant):
-            return frame.graph.constant(tensor.data, tensor.dtype, tensor.name)
+            return frame.graph.constant(tensor, tensor.dtype, tensor.name)
         return frame.add_argument(tensor.spec, f"input_{index}", link)
 
     def _import(

@@ -93,6 +93,11 @@ class Figures:
         return self.trace.operations_by_ipu(of_each_class=True)
 
     @property
+    def code(self) -> pd.DataFrame:
+        """What is always live on tiles, by op, IPU and category."""
+        return self.trace.code()
+
+    @property
     def modules(self) -> pd.DataFrame:
         """The tree of the program's modules."""
         return self.trace.modules()

@@ -10,7 +10,7 @@ from .outlining import OUTLINE_THRESHOLD
 from .placement import ipus_per_replica
 from .planner.arguments import chip_named, plan_convolution, plan_matmul
 from .planner.plan import ConvolutionPlan
-from .program import DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
+from .program import CodeInfo, DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
 from .steps import (
     Call,
     Collective,
@@ -37,6 +37,7 @@ __all__ = [
     "WEIGHT_RUNS",
     "Again",
     "Call",
+    "CodeInfo",
     "Collective",
     "CollectiveMerging",
     "ConvolutionPlan",

@@ -8,9 +8,9 @@ would put them in the always-live band; both totals are in the report.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from .code import CodeBytes, call_code, minimal_code, vertex_code_bytes
 from .code_loading import split
 from .layout import Layout
 from .liveness import LivenessWalk, Profile, StorageKind, aligned
-from .program import MemoryReport, VariableInfo
+from .program import CodeInfo, MemoryReport, VariableInfo
 from .starts import LinearStarts
 from .sweep import sweep
 from .tile_sets import COMPUTE, IO
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from .compilation import Compilation
     from .lowered import LoweredOp
-    from .outlining import FunctionCall
 
 #: Every program has these leaf steps before and after ``run``'s own: upload and download of weights.
 UPLOAD_STEP = "StreamCopy weights host to device"
@@ -39,66 +38,72 @@ UPLOAD_STEP = "StreamCopy weights host to device"
 
 @dataclass
 class _AlwaysLive:
-    """Always-live memory on one tile set of an IPU.
+    """Always-live memory on one tile set of an IPU, and the ops that have it.
+
+    What several ops share counts for the first of them: the code of a vertex type on a tile, what every program has.
 
     Attributes:
-        code: pieces of code with how often each is there, by identity and first tile.
-        vertices: number of tiles of each vertex type, by identity and first tile.
-        constants: how many constants lie alike.
+        code: pieces of code with the ops that have one each, by identity and first tile.
+        vertices: number of tiles of each vertex type with the first op, by identity and first tile.
+        constants: the first readers of the constants that lie alike.
+        first: the first op with steps here (-1: none).
     """
 
-    code: dict[tuple[int, int], tuple[CodeBytes, int]] = field(default_factory=dict)
-    vertices: dict[tuple[int, int], dict[str, int]] = field(default_factory=dict)
-    constants: dict[TileVector, int] = field(default_factory=dict)
+    code: dict[tuple[int, int], tuple[CodeBytes, list[int]]] = field(default_factory=dict)
+    vertices: dict[tuple[int, int], tuple[dict[str, int], int]] = field(default_factory=dict)
+    constants: dict[TileVector, list[int]] = field(default_factory=dict)
+    first: int = -1
 
-    def add_code(self, piece: CodeBytes, start: int = 0) -> None:
+    def add_code(self, op_id: int, piece: CodeBytes, start: int = 0) -> None:
         """Count a piece of code; a piece that is added several times is multiplied at the end."""
         # Equal ops share one object, so identity finds their pieces without comparing vectors.
-        key = (id(piece), start)
-        count = self.code[key][1] if key in self.code else 0
-        self.code[key] = (piece, count + 1)
+        self.code.setdefault((id(piece), start), (piece, []))[1].append(op_id)
 
-    def add_vertices(self, active: dict[str, int], start: int = 0) -> None:
+    def add_vertices(self, op_id: int, active: dict[str, int], start: int = 0) -> None:
         """Note the vertex types of an op; ops that are alike share one ``active`` object."""
-        self.vertices[id(active), start] = active
+        self.vertices.setdefault((id(active), start), (active, op_id))
 
-    def total(self, chip: Chip) -> dict[str, TileVector]:
-        """Bytes per tile by category."""
-        tiles, parts = chip.tiles, dict(minimal_code(chip).parts)
-        for (_, start), (piece, count) in self.code.items():
+    def shares(self, chip: Chip) -> Iterator[tuple[list[int], str, TileVector]]:
+        """Ops, a category, and the bytes per tile that each of the ops has of it."""
+        # An IPU without steps of its own may send.
+        first = self.first if self.first >= 0 else next((ops[0] for _, ops in self.code.values()), -1)
+        for name, size in minimal_code(chip).parts.items():
+            yield [first], name, _vector(size, chip.tiles)
+        for (_, start), (piece, ops) in self.code.items():
             for name, value in piece.parts.items():
                 placed = np.roll(value, start) if start and isinstance(value, np.ndarray) else value
-                parts[name] = parts.get(name, 0) + placed * count
-        # Equal layouts are counted together and multiplied.
-        constants = np.zeros(tiles, dtype=np.int64)
+                yield ops, name, _vector(placed, chip.tiles)
+        for name in ("constant", "vertexCode"):
+            yield [], name, TileVector.uniform(0, chip.tiles)  # reports have them, of no bytes too
+        yield from self._vertex_code(chip)
         tile = 0
-        for vector, count in self.constants.items():
+        for vector, readers in self.constants.items():
+            if vector.active != 1:
+                yield readers, "constant", vector
+                continue
             # PopART puts constants that fit on one tile on successive tiles.
-            if vector.active == 1:
-                np.add.at(constants, np.arange(tile, tile + count) % tiles, vector.max)
-                tile += count
-            else:
-                constants += vector.dense() * count
-        parts.update({"vertexCode": self.vertex_code(chip), "constant": constants})
-        return {
-            name: TileVector.of(np.broadcast_to(np.asarray(value, dtype=np.int64), (tiles,)))
-            for name, value in sorted(parts.items())
-        }
+            for reader in readers:
+                yield [reader], "constant", TileVector((tile, tile + 1, chip.tiles), (0, vector.max, 0))
+                tile = (tile + 1) % chip.tiles
 
-    def vertex_code(self, chip: Chip) -> np.ndarray:
-        """Bytes per tile: each type once on every tile that has a vertex of it."""
+    def _vertex_code(self, chip: Chip) -> Iterator[tuple[list[int], str, TileVector]]:
+        """Each type once on every tile that has a vertex of it."""
         present: dict[str, np.ndarray] = {}
-        for (_, start), vertex_tiles in self.vertices.items():
+        for (_, start), (vertex_tiles, op_id) in self.vertices.items():
+            added = np.zeros(chip.tiles, dtype=np.int64)
             for name, active in vertex_tiles.items():
                 has_vertex = present.setdefault(name, np.zeros(chip.tiles, dtype=bool))
                 stop = start + active
-                has_vertex[start:stop] = True
                 # Tiles beyond the last one wrap around to tile 0.
-                has_vertex[: max(0, stop - chip.tiles)] = True
-        code = np.zeros(chip.tiles, dtype=np.int64)
-        for name, has_vertex in present.items():
-            code += has_vertex * vertex_code_bytes(chip, name)
-        return code
+                for part in (slice(start, stop), slice(0, max(0, stop - chip.tiles))):
+                    added[part] += ~has_vertex[part] * vertex_code_bytes(chip, name)
+                    has_vertex[part] = True
+            yield [op_id], "vertexCode", TileVector.of(added)
+
+
+def _vector(value: np.ndarray | int, tiles: int) -> TileVector:
+    """Bytes per tile of a dense vector, or of one number for every tile."""
+    return TileVector.of(value) if isinstance(value, np.ndarray) else TileVector.uniform(value, tiles)
 
 
 def measure_memory(program: Compilation) -> Compilation:
@@ -135,7 +140,7 @@ class MemoryModel:
         numbers: dict[TileVector, int] = {}
         # Kinds with equal bytes share a number, so the sweep sees no change where one replaces the other.
         vector_of = np.array([numbers.setdefault(kind.bytes, len(numbers)) for kind in kinds], dtype=np.int64)
-        categories = self._always_live()
+        categories, code = self._always_live()
         totals = {}
         for ipu, names in profile.names.items():
             always = np.stack([vector.dense() for vector in categories[ipu].values()]).sum(axis=0)
@@ -151,84 +156,88 @@ class MemoryModel:
             argmax_tile={ipu: ipu_totals.where for ipu, ipu_totals in totals.items()},
             peak={ipu: ipu_totals.peak for ipu, ipu_totals in totals.items()},
             bytes_per_tile=self.chip.bytes_per_tile,
+            code=tuple(code),
             step_ops={ipu: tuple(ops) for ipu, ops in profile.ops.items()},
         )
 
-    def _always_live(self) -> dict[int, dict[str, TileVector]]:
-        """Always-live bytes of each IPU by category.
+    def _always_live(self) -> tuple[dict[int, dict[str, TileVector]], list[CodeInfo]]:
+        """Always-live bytes of each IPU by category, and the ops that have them.
 
         The code of a graph counts once, the code of repeated stretches once when outlining, and the code of a vertex
         type once per tile.
         """
-        # Compute tiles and I/O tiles are counted apart and joined at the end.
-        on_compute_tiles = {ipu: _AlwaysLive() for ipu in self.ipus}
         sets = self.places.tile_sets
-        on_io_tiles = {ipu: _AlwaysLive() for ipu in self.ipus}
+        categories: dict[int, dict[str, TileVector]] = {}
+        rows: list[CodeInfo] = []
+        for ipu, set_memories in self._set_memories().items():
+            totals: dict[str, np.ndarray] = {}
+            for tile_set, set_memory in set_memories.items():
+                for ops, name, share in set_memory.shares(sets.chip(tile_set)):
+                    whole = sets.whole(share, tile_set)
+                    bytes_of_all = whole.dense() * len(ops)
+                    totals[name] = totals[name] + bytes_of_all if name in totals else bytes_of_all
+                    if whole.max:
+                        rows += [CodeInfo(op_id, ipu, name, whole) for op_id in ops]
+            categories[ipu] = {name: TileVector.of(total) for name, total in sorted(totals.items())}
+        return categories, rows
+
+    def _set_memories(self) -> dict[int, dict[str, _AlwaysLive]]:
+        """The always-live memory of each IPU and tile set."""
+        numbers = self.numbers
+        sets = (COMPUTE, IO) if self.places.tile_sets.io_tiles else (COMPUTE,)
+        memories = {ipu: {tile_set: _AlwaysLive() for tile_set in sets} for ipu in self.ipus}
         for graph, lowered in self.graphs.items():
             for lowered_op in lowered.ops:
-                set_memory, other_set_memory = on_compute_tiles[lowered_op.ipu], on_io_tiles[lowered_op.ipu]
-                if lowered_op.tile_set == IO:
-                    set_memory, other_set_memory = other_set_memory, set_memory
-                steps = lowered_op.steps
+                of_ipu, steps, number = memories[lowered_op.ipu], lowered_op.steps, numbers[lowered_op.op]
+                set_memory = of_ipu[lowered_op.tile_set]
+                if steps.steps and set_memory.first < 0:
+                    set_memory.first = number
                 if graph in self.loaded:
                     # The code itself is loaded from Streaming Memory and is not always live.
-                    set_memory.add_code(split(steps.code)[1])
+                    set_memory.add_code(number, split(steps.code)[1])
                 # The sender of a copy between the tile sets has its code on the other set.
                 if steps.sender is not None:
-                    other_set_memory.add_code(steps.sender)
+                    of_ipu[COMPUTE if lowered_op.tile_set == IO else IO].add_code(number, steps.sender)
                 # A copy between IPUs needs code on its sender as well.
                 for ipu, piece in steps.elsewhere.items():
-                    on_compute_tiles[ipu].add_code(piece)
+                    memories[ipu][COMPUTE].add_code(number, piece)
                 if steps.vertices:
-                    set_memory.add_vertices(steps.vertices, self._start(lowered_op))
+                    set_memory.add_vertices(number, steps.vertices, self._start(lowered_op))
             for tensor in data_of(graph):
                 if isinstance(tensor, Constant):
                     size = aligned(lowered.layouts[tensor].bytes(tensor.dtype.size), self.chip)
+                    reader = self.sources.readers.get(tensor)
                     for ipu in self.places.holders(tensor):
-                        on_compute_tiles[ipu].constants[size] = on_compute_tiles[ipu].constants.get(size, 0) + 1
+                        readers = memories[ipu][COMPUTE].constants.setdefault(size, [])
+                        readers.append(-1 if reader is None else numbers.get(reader, -1))
         for (ipu, tile_set), shared in self.shared.items():
-            set_memory = (on_io_tiles if tile_set == IO else on_compute_tiles)[ipu]
+            set_memory, chip = memories[ipu][tile_set], self.places.tile_sets.chip(tile_set)
             for lowered_op in shared.kept:
-                set_memory.add_code(lowered_op.steps.code, self._start(lowered_op))
-            chip = sets.chip(tile_set)
-            set_memory.add_code(call_code(chip, len(shared.calls), self._copied(shared.calls, chip.tiles)))
-        if not sets.io_tiles:
-            return {ipu: set_memory.total(self.chip) for ipu, set_memory in on_compute_tiles.items()}
-        parts = {ipu: ((on_compute_tiles[ipu], COMPUTE), (on_io_tiles[ipu], IO)) for ipu in self.ipus}
-        totals = {
-            ipu: [
-                (name, sets.whole(vector, tiles))
-                for set_memory, tiles in set_memories
-                for name, vector in set_memory.total(sets.chip(tiles)).items()
-            ]
-            for ipu, set_memories in parts.items()
-        }
-        return {ipu: _joined(set_totals) for ipu, set_totals in totals.items()}
+                set_memory.add_code(numbers[lowered_op.op], lowered_op.steps.code, self._start(lowered_op))
+            pieces: dict[frozenset[Any], CodeBytes] = {}
+            for call in shared.calls:
+                copied = Counter(
+                    (call.layout(tensor), self.starts.of(tensor)) for tensor in (*call.operands, *call.results)
+                )
+                # Calls of one function copy equal tensors.
+                key = frozenset(copied.items())
+                if key not in pieces:
+                    pieces[key] = call_code(chip, 1, _parts(copied, chip.tiles))
+                set_memory.add_code(numbers[call.ops[0].lowered_op.op], pieces[key])
+        return memories
 
     def _start(self, lowered_op: LoweredOp) -> int:
         """The tile on which the vertices of an op begin: where the variable or buffer it changes or reads begins."""
         tensors = [lowered_op.op.inputs[index] for index in lowered_op.op.modified_inputs()] or lowered_op.op.inputs
         return max([self.starts.of(tensor) for tensor in tensors], default=0)
 
-    def _copied(self, calls: Iterable[FunctionCall], tiles: int) -> np.ndarray:
-        """For each tile, how many of the tensors that calls copy have a part there."""
-        count = np.zeros(tiles, dtype=np.int64)
-        copied = Counter(
-            (call.layout(tensor), self.starts.of(tensor))
-            for call in calls
-            for tensor in (*call.operands, *call.results)
-        )
-        for (layout, start), number in copied.items():
-            count += np.roll(layout.elements.dense() > 0, start) * number
-        return count
 
-
-def _joined(parts: Iterable[tuple[str, TileVector]]) -> dict[str, TileVector]:
-    """Bytes per tile by category, summed over ``parts``."""
-    totals: dict[str, TileVector] = {}
-    for name, vector in parts:
-        totals[name] = totals[name] + vector if name in totals else vector
-    return dict(sorted(totals.items()))
+def _parts(copied: Mapping[tuple[Layout, int], int], tiles: int) -> np.ndarray:
+    """For each tile, how many of the tensors that a call copies have a part there."""
+    count = np.zeros(tiles, dtype=np.int64)
+    for (layout, start), number in copied.items():
+        count += np.roll(layout.elements.dense() > 0, start) * number
+    return count
 
 
 def _variables(kinds: list[StorageKind], profile: Profile, numbers: Mapping[Op, int]) -> Iterator[VariableInfo]:

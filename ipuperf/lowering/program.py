@@ -68,6 +68,18 @@ class VariableInfo(NamedTuple):
     location: str = "tile"
 
 
+class CodeInfo(NamedTuple):
+    """Always-live memory of an op: code, vertex state, packet headers, or a constant.
+
+    ``op_id`` is -1 where no op has it. ``category`` is one of always-live memory; ``bytes`` is per tile.
+    """
+
+    op_id: int
+    ipu: int
+    category: str
+    bytes: TileVector
+
+
 @dataclass(frozen=True)
 class MemoryReport:
     """Memory of one replica.
@@ -80,6 +92,7 @@ class MemoryReport:
         max_tile, argmax_tile: ``{ipu: int64[steps]}`` bytes on the fullest tile (always live included) and which it is.
         peak: ``{ipu: int64[tiles]}`` not-always-live bytes per tile, at the step of the IPU's highest total.
         bytes_per_tile: the limit.
+        code: the same bytes by op; what ops share counts for the first of them.
         step_ops: per IPU, op (with the user's file and line) of each program step, "" where there is none.
     """
 
@@ -91,6 +104,7 @@ class MemoryReport:
     argmax_tile: Mapping[int, np.ndarray]
     peak: Mapping[int, np.ndarray]
     bytes_per_tile: int
+    code: tuple[CodeInfo, ...] = ()
     step_ops: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def op_of_step(self, ipu: int, step: int) -> str:

@@ -22,7 +22,7 @@ from . import steps
 from .planner.form import Axis, Form, Types
 from .planner.kernels import Kernel
 from .planner.plan import ConvolutionPlan, Request
-from .program import DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
+from .program import CodeInfo, DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
 from .tilevector import TileVector
 
 _STEPS: list[type] = [vars(steps)[name] for name in steps.__all__ if is_dataclass(vars(steps)[name])]
@@ -32,7 +32,9 @@ _CLASSES: Mapping[str, type] = {kind.__name__: kind for kind in _OBJECTS}
 _NAMES: Mapping[str, tuple[str, ...]] = {
     name: tuple([item.name for item in fields(kind)]) for name, kind in _CLASSES.items()
 }
-_ROWS: Mapping[str, type] = {kind.__name__: kind for kind in (tuple, dict, OpInfo, VariableInfo, ProgramWarning)}
+_ROWS: Mapping[str, type] = {
+    kind.__name__: kind for kind in (tuple, dict, OpInfo, VariableInfo, CodeInfo, ProgramWarning)
+}
 _RARE = frozenset([float, bool, type(None)])
 _ATOM, _ARRAY, _VECTOR, _OBJECT, _ROW = range(5)
 _SHIFT = 32

@@ -77,6 +77,10 @@ def _modules(trace: Trace, path: Path) -> None:
     with_texts(trace.modules(), in_cell).to_csv(path, index=False)
 
 
+def _code(trace: Trace, path: Path) -> None:
+    with_texts(trace.code(), in_cell).to_csv(path, index=False)
+
+
 def drawn(draw: Callable[[Trace], Figure]) -> Callable[[Trace, Path], None]:
     """A function that writes the figure that ``draw`` makes."""
     return lambda trace, path: draw(trace).savefig(path, dpi=DPI)
@@ -131,6 +135,8 @@ VIEWS: tuple[View, ...] = (
          _operations),
     View("modules.csv", "the tree of modules: cycles by phase, waiting, FLOP and bytes, alone and with all inside",
          _modules),
+    View("code.csv", "bytes that are always live on tiles (code, vertex state, constants, ...) by op, IPU and category",
+         _code, "code"),
     View("timeline.png", "execution timeline of every IPU", drawn(timeline_figure), "instances"),
     View("pipeline.png", "one weight update: forward, backward, copies and waiting of each IPU",
          drawn(_pipeline), "instances", of=is_pipeline),

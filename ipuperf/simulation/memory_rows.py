@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ipuperf.trace import FoldedVariables, Words
+from ipuperf.trace import FoldedCode, FoldedVariables, Words
 
 from .rows import whole_numbers
 
@@ -34,10 +34,11 @@ class MemoryTables:
         self._memory = memory
         self._ipus = ipus
 
-    def makers(self) -> dict[str, Callable[[], Columns | FoldedVariables]]:
-        """The functions that make the tables ``tile_memory``, ``variables``, ``live_intervals`` and ``liveness``."""
+    def makers(self) -> dict[str, Callable[[], Columns | FoldedCode | FoldedVariables]]:
+        """The functions that make ``tile_memory``, ``code``, ``variables``, ``live_intervals`` and ``liveness``."""
         return {
             "tile_memory": lambda: _tile_memory(self._memory, self._ipus, self._always),
+            "code": lambda: _code(self._memory, self._ipus),
             "variables": lambda: self._variables[0],
             "live_intervals": lambda: self._variables[1],
             "liveness": lambda: _liveness(self._memory, self._ipus, self._always),
@@ -112,6 +113,41 @@ def _runs(vector: TileVector) -> _Runs:
     return _Runs(end - length, end, vector.run_values[used_runs] * length)
 
 
+def _places(vectors: Sequence[TileVector]) -> dict[str, np.ndarray]:
+    """The runs of tiles of each vector (``first``, ``runs``), and these runs. One vector has its runs once."""
+    known: dict[int, int] = {}
+    distinct: list[_Runs] = []
+    for vector in vectors:
+        if id(vector) not in known:
+            known[id(vector)] = len(distinct)
+            distinct.append(_runs(vector))
+    place = whole_numbers(known[id(vector)] for vector in vectors)
+    sizes = whole_numbers(len(run.begin) for run in distinct)
+
+    def join(name: str) -> np.ndarray:
+        return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in distinct)])
+
+    return {
+        "first": (np.cumsum(sizes) - sizes)[place] if len(place) else place,
+        "runs": sizes[place] if len(place) else place,
+        "tile_from": join("begin"),
+        "tile_to": join("end"),
+        "bytes": join("bytes"),
+    }
+
+
+def _code(memory: MemoryReport, ipus: Sequence[int]) -> FoldedCode:
+    """Table ``code``: always-live memory by op."""
+    category = Words.of(piece.category for piece in memory.code)
+    arrays = {
+        "op_id": whole_numbers(piece.op_id for piece in memory.code),
+        "category": category.codes,
+        "ipu": whole_numbers(ipus[piece.ipu] for piece in memory.code),
+        **_places([piece.bytes for piece in memory.code]),
+    }
+    return FoldedCode(arrays, {"categories": category.words})
+
+
 def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariables, Columns]:
     """Tables ``variables`` (a row for each variable and run of equal tiles) and ``live_intervals``.
 
@@ -120,24 +156,12 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     variables = memory.variables
     classes: dict[tuple[tuple[int, int], ...], int] = {}
     group = [classes.setdefault(v.intervals, len(classes)) for v in variables]
-    known: dict[int, int] = {}  # place of each vector among the runs; many variables share a vector
-    runs: list[_Runs] = []
-    for variable in variables:
-        if id(variable.bytes) not in known:
-            known[id(variable.bytes)] = len(runs)
-            runs.append(_runs(variable.bytes))
-    vector = whole_numbers(known[id(variable.bytes)] for variable in variables)
-    sizes = whole_numbers(len(run.begin) for run in runs)
-    counts = sizes[vector] if len(vector) else vector
-    firsts = (np.cumsum(sizes) - sizes)[vector] if len(vector) else vector
+    places = _places([variable.bytes for variable in variables])
     lists = {"name": "names", "category": "categories", "dtype": "dtypes", "location": "locations"}
     words = {name: Words.of(map(attrgetter(name), variables)) for name in lists}
 
-    def join(name: str) -> np.ndarray:
-        return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in runs)])
-
     # Only classes of variables with tiles are listed.
-    used = {code for code, count in zip(group, counts.tolist(), strict=True) if count}
+    used = {code for code, count in zip(group, places["runs"].tolist(), strict=True) if count}
     seen = {intervals: code for intervals, code in classes.items() if code in used}
     ends = whole_numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
     codes_of = np.repeat(whole_numbers(seen.values()), whole_numbers(map(len, seen)))
@@ -152,11 +176,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         "always_live": whole_numbers(int(v.always_live) for v in variables),
         "location": words["location"].codes,
         "class_id": whole_numbers(group),
-        "first": firsts,
-        "runs": counts,
-        "tile_from": join("begin"),
-        "tile_to": join("end"),
-        "bytes": join("bytes"),
+        **places,
     }
     folded = FoldedVariables(arrays, {lists[name]: column.words for name, column in words.items()})
     return folded, {"class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]}

@@ -27,7 +27,14 @@ from ipuperf.trace.fold import (
     step_runs,
     working_cycles,
 )
-from ipuperf.trace.folded import FoldedHostEvents, FoldedInstances, FoldedTransfers, FoldedVariables, SteadyLoop
+from ipuperf.trace.folded import (
+    FoldedCode,
+    FoldedHostEvents,
+    FoldedInstances,
+    FoldedTransfers,
+    FoldedVariables,
+    SteadyLoop,
+)
 from ipuperf.trace.loops import spent
 from ipuperf.trace.operations import NO_OP_NAME
 from ipuperf.trace.schema import (
@@ -63,6 +70,7 @@ __all__ = [
     "WAITING_KINDS",
     "Column",
     "Cut",
+    "FoldedCode",
     "FoldedHostEvents",
     "FoldedInstances",
     "FoldedTransfers",

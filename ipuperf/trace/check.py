@@ -85,6 +85,7 @@ def references(trace: TraceTables) -> list[str]:
         ("programs", "op_id", "ops", "op_id", True),
         ("programs", "parent", "programs", "program_id", True),
         ("variables", "op_id", "ops", "op_id", True),
+        ("code", "op_id", "ops", "op_id", True),
         ("transfers", "op_id", "ops", "op_id", True),
         ("transfers", "link_id", "links", "link_id", False),
         ("plans", "op_id", "ops", "op_id", False),
@@ -244,11 +245,34 @@ def _memory(trace: TraceTables) -> list[str]:
     intervals = trace.columns("live_intervals")
     if (intervals["step_from"] >= intervals["step_to"]).any():
         sentences.append(f"live_intervals: empty ({_rows(intervals['step_from'] >= intervals['step_to'])})")
-    for table in ("variables", "tile_runs"):
+    sentences += _code(trace)
+    for table in ("variables", "code", "tile_runs"):
         columns = trace.columns(table)
         bad = columns["tile_to"] < columns["tile_from"]
         if bad.any():
             sentences.append(f"{table}: tiles are not a range ({_rows(bad)})")
+    return sentences
+
+
+def _code(trace: TraceTables) -> list[str]:
+    """Tiles where the code of the ops is not that of the tile."""
+    code, memory = trace.columns("code"), trace.columns("tile_memory")
+    if not len(code["bytes"]):
+        return []
+    sentences, tiles = [], trace.meta["tiles_per_ipu"]
+    for ipu in np.unique(code["ipu"]).tolist():
+        for category in sorted(set(code["category"][code["ipu"] == ipu].tolist())):
+            rows, held = ((table["ipu"] == ipu) & (table["category"] == category) for table in (code, memory))
+            begin, end = code["tile_from"][rows], code["tile_to"][rows]
+            share = code["bytes"][rows] // np.maximum(end - begin, 1)
+            # The bytes of a tile are added at its begin and taken away at its end.
+            change = np.zeros(tiles + 1, dtype=np.int64)
+            np.add.at(change, begin, share)
+            np.add.at(change, end, -share)
+            np.add.at(change, memory["tile"][held], -memory["bytes"][held])
+            np.add.at(change, memory["tile"][held] + 1, memory["bytes"][held])
+            if (wrong := np.flatnonzero(np.cumsum(change))).size:
+                sentences.append(f"code: {category} of IPU {ipu} is not that of tile_memory (tile {wrong[0]})")
     return sentences
 
 

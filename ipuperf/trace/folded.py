@@ -385,20 +385,8 @@ class FoldedHostEvents(Repeating):
         }
 
 
-class FoldedVariables(FoldedTable):
-    """Table ``variables``. A variable has ``runs`` runs of equal tiles from ``first`` on; variables may share runs."""
-
-    TABLE = "variables"
-    ARRAYS: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            ("name", "op_id", "category", "dtype", "ipu", "always_live", "location", "class_id", "first", "runs"),
-            "variables",
-        ),
-        **dict.fromkeys(("tile_from", "tile_to", "bytes"), "of_runs"),
-    }
-    INDICES: ClassVar[dict[str, str]] = {"name": "names", "category": "categories", "dtype": "dtypes"}
-    INDICES |= {"location": "locations"}
-    WORDS = ("names", "categories", "dtypes", "locations")
+class _OnTiles(FoldedTable):
+    """A table of what lies on tiles. A row has ``runs`` runs of equal tiles from ``first`` on; rows may share runs."""
 
     def _check(self) -> None:
         self._require_parts("first", "runs", len(self.arrays["bytes"]))
@@ -413,16 +401,50 @@ class FoldedVariables(FoldedTable):
         arrays = self.arrays
         row, run = ranges(arrays["first"], arrays["runs"])
         words = {name: Words(self.words[group], arrays[name][row]) for name, group in self.INDICES.items()}
+        runs = ("tile_from", "tile_to", "bytes")
+        others = [name for name in self.ARRAYS if name not in {"first", "runs", *runs, *words}]
         return {
-            "var_id": row,
             **words,
-            **{name: arrays[name][row] for name in ("op_id", "ipu", "class_id")},
-            **{name: arrays[name][run] for name in ("tile_from", "tile_to", "bytes")},
-            "always_live": arrays["always_live"][row] != 0,
+            **{name: arrays[name][row] for name in others},
+            **{name: arrays[name][run] for name in runs},
         }
 
 
+class FoldedVariables(_OnTiles):
+    """Table ``variables``. Variables may share runs of tiles."""
+
+    TABLE = "variables"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("name", "op_id", "category", "dtype", "ipu", "always_live", "location", "class_id", "first", "runs"),
+            "variables",
+        ),
+        **dict.fromkeys(("tile_from", "tile_to", "bytes"), "of_runs"),
+    }
+    INDICES: ClassVar[dict[str, str]] = {"name": "names", "category": "categories", "dtype": "dtypes"}
+    INDICES |= {"location": "locations"}
+    WORDS = ("names", "categories", "dtypes", "locations")
+
+    def _columns(self, window: tuple[int, int] | None) -> Columns:
+        columns = super()._columns(window)
+        row, _ = ranges(self.arrays["first"], self.arrays["runs"])
+        always_live = columns.pop("always_live") != 0
+        return {"var_id": row, **columns, "always_live": always_live}
+
+
+class FoldedCode(_OnTiles):
+    """Table ``code``. Ops that are alike share runs of tiles."""
+
+    TABLE = "code"
+    ARRAYS: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("op_id", "category", "ipu", "first", "runs"), "pieces"),
+        **dict.fromkeys(("tile_from", "tile_to", "bytes"), "of_runs"),
+    }
+    INDICES: ClassVar[Mapping[str, str]] = {"category": "categories"}
+    WORDS = ("categories",)
+
+
 FOLDED: dict[str, type[FoldedTable]] = {
-    table.TABLE: table for table in (FoldedInstances, FoldedTransfers, FoldedHostEvents, FoldedVariables)
+    table.TABLE: table for table in (FoldedInstances, FoldedTransfers, FoldedHostEvents, FoldedVariables, FoldedCode)
 }
 """The folded form of each table that has one."""

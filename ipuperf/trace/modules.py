@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.trace.code import code_rows
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.operations import NO_OP_NAME, operation_costs
 from ipuperf.trace.schema import PHASES
@@ -28,8 +29,8 @@ def modules(trace: TraceTables) -> pd.DataFrame:
 
     Columns: module (path; :data:`NO_OP_NAME` for steps of no op); parent ("" for none); level (0 without a parent);
     cycles and waiting_cycles with all modules inside; own_cycles without them; fwd, recompute, bwd, update, io, other:
-    the cycles by phase; flops; bytes of its variables in tile memory, whenever they are live; own_bytes; line, where
-    the module itself spends most cycles ("" if it has no ops).
+    the cycles by phase; flops; bytes of its variables in tile memory, whenever they are live, and of
+    its code and constants; own_bytes; line, where the module itself spends most cycles ("" if it has no ops).
     """
     import pandas as pd
 
@@ -76,12 +77,12 @@ def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
         if line:
             of_path = cycles_of_line.setdefault(path, {})
             of_path[line] = of_path.get(line, 0) + int(cycles)
-    variables, ops = variable_rows(trace).columns, trace.columns("ops")
+    variables, always, ops = variable_rows(trace).columns, code_rows(trace), trace.columns("ops")
     on_tiles = variables["location"] == "tile"
     # Ops are far fewer than variables, so that paths are looked up for sums.
-    ids, row = np.unique(variables["op_id"][on_tiles], return_inverse=True)
+    ids, row = np.unique(np.concatenate([variables["op_id"][on_tiles], always["op_id"]]), return_inverse=True)
     size = np.zeros(len(ids), dtype=np.int64)
-    np.add.at(size, row.reshape(-1), variables["bytes"][on_tiles])
+    np.add.at(size, row.reshape(-1), np.concatenate([variables["bytes"][on_tiles], always["bytes"]]))
     paths = lookup(ids, ops["op_id"], ops["module"], NO_OP_NAME)
     for path, count in zip(paths.tolist(), size.tolist(), strict=True):
         sums = own.setdefault(path, {})

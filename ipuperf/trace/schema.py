@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of the tables below. A file of another version is refused, never guessed at."""
 
 KINDS: tuple[str, ...] = (
@@ -229,6 +229,17 @@ _MEMORY_TABLES: tuple[Table, ...] = (
         Column("tile", "i4", "tile", "tile of the IPU"),
         Column("category", "str", "", "category under its libpva name", MEMORY_CATEGORIES),
         Column("bytes", "i8", "bytes", "bytes on this tile"),
+    ),
+    _table(
+        "code",
+        "What is always live, by op: code, vertex state, packet headers, stack and constants. "
+        "For each tile and category the rows add up to tile_memory. What ops share counts for the first of them.",
+        _OP_ID,
+        _IPU,
+        Column("category", "str", "", "category under its libpva name", MEMORY_CATEGORIES),
+        _TILE_FROM,
+        _TILE_TO,
+        Column("bytes", "i8", "bytes", "bytes of the whole row, all its tiles together, the same on each"),
     ),
     _table(
         "variables",

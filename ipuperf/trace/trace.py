@@ -10,6 +10,7 @@ import numpy as np
 
 from ipuperf.trace import fold, store
 from ipuperf.trace.check import damages
+from ipuperf.trace.code import code
 from ipuperf.trace.compare import diff
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.html import html
@@ -153,6 +154,10 @@ class Trace(TraceTables):
     def modules(self) -> pd.DataFrame:
         """One row per module of the user's program, as a tree; see :func:`ipuperf.trace.modules.modules`."""
         return modules(self)
+
+    def code(self) -> pd.DataFrame:
+        """What is always live on tiles, by op, IPU and category; see :func:`ipuperf.trace.code.code`."""
+        return code(self)
 
     def summary(self) -> dict[str, Any]:
         """The main figures as plain Python, ready for JSON; see :func:`ipuperf.trace.summary.summary`."""

@@ -12,7 +12,7 @@ import pytest
 import ipuperf
 from ipuperf.report.page.facts import page_facts
 from ipuperf.runtime.settings import RunSettings, use_settings
-from ipuperf.trace import PHASES, Trace
+from ipuperf.trace import PHASES, Trace, check
 from ipuperf.trace.operations import NO_OP_NAME
 
 
@@ -78,6 +78,14 @@ def remote_variables() -> Trace:
     return ipuperf.simulate_session(training_session(TrainingOptions(threshold=math.inf)).session)
 
 
+def transformer() -> Trace:
+    """A transformer in PopXL whose layers are sharded over two IPUs and repeated."""
+    from ipuperf.models.gpt_j import GptJOptions, generation_session
+
+    options = GptJOptions(vocabulary=64, hidden=32, layers=3, heads=4, rotary=4, sequence=8, micro_batch=2, replicas=2)
+    return ipuperf.simulate_session(generation_session(options).session)
+
+
 def resnet50() -> Trace:
     """ResNet-50 in stages on 4 IPUs, in PopTorch."""
     pytest.importorskip("torch")
@@ -91,11 +99,13 @@ PROGRAMS = {
     "keras pipeline": keras_pipeline,
     "remote variables": remote_variables,
     "resnet50": resnet50,
+    "transformer": transformer,
 }
 INSIDE = {
     "gpt": {"blocks.0", "blocks.0.mlp.2", "blocks.1.qkv", "blocks.1.norm", "head", "tokens"},
     "keras pipeline": {"first", "second", "layer_normalization"},
     "remote variables": {"Classifier.fc1", "Classifier.fc4"},
+    "transformer": {"Layer.attention.qkv", "Head.logits", "Embeddings.word"},
     "resnet50": {"blocks.0.reduce", "blocks.12.expand"},
 }
 
@@ -124,6 +134,14 @@ def test_every_cycle_and_byte_has_a_module_and_a_line(name: str, trace: Trace) -
     lines = trace.table("ops").set_index("op_id")["line"]
     variables = trace.table("variables")
     assert (operations.module != "").all()
+    code, tiles = trace.code(), trace.table("tile_memory")
+    assert check(trace) == []  # of each tile too
+    assert code.bytes.sum() == tiles[tiles.category != "variableNotAlwaysLive"].bytes.sum() > 0
+    known = code[(code.module != "") & code.line.str.fullmatch(r".*\.py:\d+")]
+    assert known.bytes.sum() >= 0.99 * code.bytes.sum()
+    tree = trace.modules()
+    held = trace.table("variables").query("location == 'tile'").bytes.sum()
+    assert tree[tree.parent == ""].bytes.sum() == code.bytes.sum() + held
     assert operations.line.str.fullmatch(r".*\.py:\d+").all()
     assert lines.loc[variables.op_id].str.fullmatch(r".*\.py:\d+").all()  # an op for each of them
 
@@ -137,7 +155,7 @@ def test_updates_belong_to_the_modules_of_their_weights(name: str, trace: Trace)
 
 def test_no_column_of_the_page_is_empty(name: str, trace: Trace) -> None:
     facts = page_facts(trace, 1000)
-    for table in ("operations", "modules"):
+    for table in ("operations", "modules", "code"):
         for column, values in facts[table].items():
             # A program has not all phases, and the first IPU is number 0.
             assert column in (*PHASES, "ipu") or not isinstance(values, list | np.ndarray) or any(values), (

@@ -53,7 +53,7 @@ def times(trace: Trace) -> Figures:
         "by_kind": ", ".join(f"{kind} {cycles}" for kind, cycles in kinds.items() if cycles),
         "steps": trace.rows("steps"),
         "transfers": trace.rows("transfers"),
-        "times": digest({name: _numbers(trace, name) for name in TABLES if name not in MEMORY and name != "plans"}),
+        "times": digest({name: _numbers(trace, name) for name in TABLES if name not in {*MEMORY, "plans", "code"}}),
     }
 
 

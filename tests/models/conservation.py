@@ -128,6 +128,14 @@ def memory_adds_up(trace: Trace) -> None:
         varying = held.pop("variableNotAlwaysLive") if "variableNotAlwaysLive" in held else 0 * held.sum(axis=1)
         fixed = held.sum(axis=1).reindex(range(trace.meta["tiles_per_ipu"]), fill_value=0).to_numpy()
         assert (steps["always_live"] == fixed.sum()).all()
+        code = trace.table("code").query("ipu == @ipu")
+        assert set(code["category"]) == set(held.columns)
+        for category, pieces in code.groupby("category"):
+            tiles = np.zeros(len(fixed), dtype=np.int64)
+            for first, last, size in zip(pieces["tile_from"], pieces["tile_to"], pieces["bytes"], strict=True):
+                assert size % (last - first) == 0
+                tiles[first:last] += size // (last - first)
+            np.testing.assert_array_equal(tiles, held[category].reindex(range(len(fixed)), fill_value=0))
         assert varying.sum() >= live.max()
         assert (fixed + varying.reindex(range(len(fixed)), fill_value=0)).max() >= steps["max_tile"].max()
         assert (steps["max_tile"] * len(fixed) >= live + fixed.sum()).all()

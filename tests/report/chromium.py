@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ class Browser:
         width, height = self.size
         window = self._browser.new_page(java_script_enabled=scripts, viewport={"width": width, "height": height})
         window.set_default_timeout(1e3 * self.patience)
-        page = Page(window)
+        page = Page(window, self.patience)
         window.goto(file.resolve().as_uri() + (f"#{view}" if view else ""))
         if scripts:
             page.wait("document.documentElement.dataset.ready === 'yes'")
@@ -57,10 +59,13 @@ class Page:
 
     ``problems`` has its errors and console messages. ``requests`` has the addresses it asked for, except its own file
     and data within it.
+
+    Nothing here waits for a time or for frames. What is read is read once the time line is drawn whole; all else waits
+    for a condition, at most ``patience`` seconds.
     """
 
-    def __init__(self, window: Any) -> None:
-        self.window = window
+    def __init__(self, window: Any, patience: float) -> None:
+        self.window, self.patience = window, patience
         self.problems: list[str] = []
         self.requests: list[str] = []
         window.on("pageerror", lambda error: self.problems.append(str(error)))
@@ -74,11 +79,25 @@ class Page:
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; a promise is awaited, and what the expression throws is raised."""
+        self.wait("document.getElementById('timeline-window')?.dataset.whole !== 'false'")
         return self.window.evaluate(script)
 
     def wait(self, condition: str) -> None:
         """Wait until an expression is true in the page."""
         self.window.wait_for_function(condition)
+
+    def address(self) -> str:
+        """The address, once it says what is shown, and the page shows what it says."""
+        self.wait("document.documentElement.dataset.address === location.hash")
+        found: str = self.run("location.hash")
+        return found
+
+    def until(self, holds: Callable[[], bool]) -> bool:
+        """Whether this holds, now or within the patience: for what the browser tells, or what is compared here."""
+        end = time.monotonic() + self.patience
+        while not (held := holds()) and time.monotonic() < end:
+            self.window.wait_for_timeout(10)
+        return held
 
     def press(self, *keys: str) -> None:
         """Press keys one after the other."""

@@ -7,16 +7,18 @@ from typing import Any
 
 from chromium import Page
 
-_DRIVE = """(async ({pan, depth}) => {
+_START = """((depth) => {
+  const key = (k) => document.dispatchEvent(new KeyboardEvent("keydown", {key: k}));
+  key("0");
+  for (let n = 0; n < depth; n++) key("w");
+})"""
+
+_DRIVE = """(async (pan) => {
   const canvas = document.getElementById("timeline-canvas"), box = canvas.getBoundingClientRect();
   const frame = () => new Promise(requestAnimationFrame), said = document.getElementById("timeline-window").dataset;
-  const key = (k) => document.dispatchEvent(new KeyboardEvent("keydown", {key: k}));
   const turned = {clientX: box.left + 700, cancelable: true}, held = {clientY: box.top + 40, pointerId: 1};
   const wheel = (by) => canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: by, ...turned}));
   const drag = (type, x) => canvas.dispatchEvent(new PointerEvent(type, {clientX: x, ...held}));
-  key("0");
-  for (let n = 0; n < depth; n++) key("w");
-  for (let n = 0; n < 3; n++) await frame();
   const before = Number(said.frames), begin = performance.now(); let n = 0;
   if (pan) drag("pointerdown", box.left + 700);
   for (; performance.now() - begin < 500; n++) {
@@ -44,8 +46,9 @@ class Frames:
         Half a second of moving (``pan``) or of zooming, after ``depth`` steps into the run.
         """
         frames = "Number(document.getElementById('timeline-window').dataset.frames)"
+        self._page.run(f"{_START}({depth})")
         before, drawn = self._thread_seconds(), self._page.run(frames)
-        rate: float = self._page.run(f"{_DRIVE}({json.dumps({'pan': pan, 'depth': depth})})")
+        rate: float = self._page.run(f"{_DRIVE}({json.dumps(pan)})")
         return rate, 1e3 * (self._thread_seconds() - before) / max(self._page.run(frames) - drawn, 1)
 
     def _thread_seconds(self) -> float:

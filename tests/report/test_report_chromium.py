@@ -31,10 +31,7 @@ def test_a_page_is_driven_and_its_problems_are_kept(tmp_path):
         with pytest.raises(Exception, match="nothing_of_this_name"):
             page.run("nothing_of_this_name")
         page.run("console.error('bad', 3); fetch('http://localhost:1/x').catch(() => setTimeout(() => thrown, 0)); 1")
-        for _ in range(500):  # what the browser tells comes when it comes
-            if page.requests and any("thrown" in problem for problem in page.problems):
-                break
-            page.run("new Promise((done) => setTimeout(done, 20))")
+        assert page.until(lambda: bool(page.requests) and any("thrown" in problem for problem in page.problems))
         assert "bad 3" in page.problems
         assert page.requests == ["http://localhost:1/x"]
         browser.open(file, scripts=False).close()

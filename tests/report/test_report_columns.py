@@ -37,6 +37,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "variables": {"variable": EVERY, "bytes": EVERY, "module": SOME, "line": SOME},
     "bsp": dict.fromkeys(("from cycle", "op", "kind", "cycles", "balance", "imbalance"), EVERY)
     | dict.fromkeys(("average tile", "spread", "active tiles", "idle tiles", "slowest tile"), SOME),
+    "code": dict.fromkeys(("op", "bytes", "mostly", "module", "line"), EVERY),
     "modules-tree": {"module": EVERY}
     | dict.fromkeys(("cycles", "share", "alone", "waiting", "FLOP", "memory", "costliest line"), SOME),
     "operations": dict.fromkeys(("op", "IPU", "alike", "share", "bound by", "phase"), EVERY)
@@ -55,6 +56,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     | dict.fromkeys(("imbalance_cycles", "bytes", "exchange_bytes", "compute", "exchange", "sync"), SOME)
     | dict.fromkeys(("sync_external", "link", "remote_load", "remote_store", "host_begin", "host_mid"), SOME)
     | dict.fromkeys(("host_end", "host_run", "idle"), SOME),
+    "code.csv": dict.fromkeys(("op", "phase", "graph", "module", "line", "ipu", "category", "bytes"), EVERY)
+    | {"type": SOME},
     "modules.csv": {"module": EVERY, "level": EVERY}
     | dict.fromkeys(("parent", "cycles", "waiting_cycles", "own_cycles", "line"), SOME)
     | dict.fromkeys(("fwd", "recompute", "bwd", "update", "io", "other", "flops", "bytes", "own_bytes"), SOME),
@@ -115,7 +118,9 @@ def tables(
         file.write_text(report_page(one, advice=advice(one)), encoding="utf-8")
         read_page(browser.open(file), found)
         write_report(one, folder)
-        for name in ("operations.csv", "modules.csv"):
+        for name in ("operations.csv", "modules.csv", "code.csv"):
+            if not (folder / name).exists():
+                continue  # traces that are made up have no code
             with (folder / name).open(encoding="utf-8", newline="") as text:
                 heads, *rows = csv.reader(text)
             found[name].append((heads, rows))

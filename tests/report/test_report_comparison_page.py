@@ -5,11 +5,10 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from chromium import Browser
 
 from ipuperf.report import (
     compare,
@@ -31,11 +30,6 @@ from ipuperf.report.aligned import MOST_IPUS, aligned
 from ipuperf.report.comparison_text import number
 from ipuperf.report.palette import KIND_COLOURS
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-
 
 @pytest.fixture(scope="module")
 def traces(trace, synthetic):
@@ -52,27 +46,15 @@ def page(traces) -> str:
     return comparison_page(compare(traces))
 
 
-def seen(document: str, folder: Path, script: str) -> dict:
-    """What ``script`` puts into ``out`` in a headless browser; what the page says on the console fails, but that a
-    frame may not run scripts."""
-    run = f"""<script>addEventListener("load", () => {{
-      const out = {{}};
-      try {{ {script} }} catch (error) {{ out.failed = error.message; }}
-      const said = document.createElement("pre"); said.id = "said"; said.textContent = JSON.stringify(out);
-      document.body.append(said);
-    }});</script></body>"""
+def seen(browser: Browser, document: str, folder: Path, script: str) -> dict:
+    """What ``script`` puts into ``out`` in the browser; what the page says on the console fails, but that a frame may
+    not run scripts."""
     file = folder / "page.html"
-    file.write_text(document.replace("</body>", run), encoding="utf-8")
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"]
-    options += ["--window-size=1300,850", "--virtual-time-budget=5000", f"--user-data-dir={folder / 'browser'}"]
-    done = subprocess.run(
-        [str(BROWSER), *options, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120, check=False
-    )
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "allow-scripts" not in line]
-    assert not said
-    (text,) = re.findall(r'<pre id="said">(.*?)</pre>', done.stdout, re.S)
-    found: dict = json.loads(html.unescape(text))
-    assert "failed" not in found, found
+    file.write_text(document, encoding="utf-8")
+    page = browser.open(file)
+    found: dict = json.loads(page.run(f"(() => {{ const out = {{}}; {script} return JSON.stringify(out); }})()"))
+    assert [said for said in page.problems if "allow-scripts" not in said] == []
+    page.close()
     return found
 
 
@@ -138,8 +120,7 @@ def test_loops_in_a_run_count_every_trip(synthetic):
 
 
 @pytest.mark.heavy
-@needs_browser
-def test_the_browser_shows_the_figures_of_the_tables(page, traces, tmp_path):
+def test_the_browser_shows_the_figures_of_the_tables(page, traces, browser, tmp_path):
     script = """
     const box = (g) => { const all = [...g.querySelectorAll("path")].map((p) => p.getBBox());
       return [Math.min(...all.map((b) => b.x)), Math.max(...all.map((b) => b.x + b.width))]; };
@@ -155,7 +136,7 @@ def test_the_browser_shows_the_figures_of_the_tables(page, traces, tmp_path):
     const filter = document.getElementById("filter"); filter.value = "fwd"; filter.dispatchEvent(new Event("input"));
     out.left = [...document.querySelectorAll("tbody tr")].filter((row) => row.offsetParent).map((r) => r.textContent);
     """
-    out = seen(page, tmp_path, script)
+    out = seen(browser, page, tmp_path, script)
     comparison, found = compare(traces), aligned(traces)
     names = list(traces)
     assert len(out["bars"]) == len(found.bars)
@@ -237,7 +218,7 @@ def test_the_comparison_is_no_wider_than_the_window(width, page, browser, tmp_pa
     file.write_text(page, encoding="utf-8")
     shown = browser.open(file)
     shown.window.set_viewport_size({"width": width, "height": 800})
-    assert shown.run("document.documentElement.scrollWidth") <= width
+    assert shown.until(lambda: shown.run("document.documentElement.scrollWidth") <= width)
     assert (shown.problems, shown.requests) == ([], [])
     shown.close()
 
@@ -249,18 +230,17 @@ def camel(kind: str) -> str:
 
 
 @pytest.mark.heavy
-@needs_browser
 @pytest.mark.parametrize("which", ["report", "comparison"])
-def test_a_browser_without_javascript_shows_the_figures(which, page, trace, traces, tmp_path):
+def test_a_browser_without_javascript_shows_the_figures(which, page, trace, traces, browser, tmp_path):
     """The page in a frame that may not run scripts, as in a browser where they are turned off."""
     document = report_page(trace) if which == "report" else page
     frame = f'<iframe sandbox="allow-same-origin" srcdoc="{html.escape(document)}"></iframe>'
-    shell = f"<!DOCTYPE html><html><head><title>x</title></head><body>{frame}</body></html>"
+    shell = f"<!DOCTYPE html><html data-ready=yes><head><title>x</title></head><body>{frame}</body></html>"
     script = """const frame = document.querySelector("iframe").contentDocument;
     for (const folded of frame.querySelectorAll("details")) folded.open = true;  // as a click does without a script
     out.text = frame.body.innerText;
     out.ready = frame.documentElement.dataset.ready || "";"""
-    out = seen(shell, tmp_path, script)
+    out = seen(browser, shell, tmp_path, script)
     assert out["ready"] == ""
     text = " ".join(out["text"].split())
     if which == "report":

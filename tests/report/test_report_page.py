@@ -251,7 +251,7 @@ class TestBrowser:
         assert float(window["to"]) - float(window["from"]) == pytest.approx(0.49 * (end - begin), abs=2)
         shown.press("d", "0")
         shown.wheel(600, 200, -120)
-        shown.wait("+document.getElementById('timeline-window').dataset.from > 0 || true")
+        shown.wait(f"+document.getElementById('timeline-window').dataset.from > {begin}")
         shown.press("0", "/")
         shown.run("document.getElementById('timeline-search').value = 'adam2/load'")
         shown.run("document.getElementById('timeline-search').dispatchEvent(new Event('input'))")
@@ -294,8 +294,7 @@ class TestBrowser:
 
     def test_many_turns_of_the_wheel_are_one_frame(self, shown):
         view(shown, "timeline")
-        drawn = shown.run(f"{ZOOM}({{turns: 50, frames: 3}})")
-        assert 3 <= drawn <= 5
+        assert [shown.run(ASKED) for _ in range(3)] == [1, 1, 1]
 
     def test_liveness_and_memory_show_the_tables(self, shown, trace):
         view(shown, "liveness")
@@ -376,7 +375,8 @@ class TestBrowser:
             shown.window.set_viewport_size({"width": width, "height": 800})
             for name in VIEWS:
                 view(shown, name)
-                assert shown.run("document.body.scrollWidth") <= width, name
+                # The pictures follow the window when the browser tells of its size.
+                assert shown.until(lambda: shown.run("document.body.scrollWidth") <= width), name  # noqa: B023
 
     def test_every_view_is_reached_by_keyboard_and_has_a_text_alternative(self, shown):
         shown.run("document.querySelector('#tabs button').focus()")
@@ -418,14 +418,13 @@ class TestBrowser:
         bare.close()
 
 
-ZOOM = """(async ({turns, frames}) => {
-  const canvas = document.getElementById("timeline-canvas"), said = document.getElementById("timeline-window").dataset;
-  await new Promise(requestAnimationFrame);
-  const before = Number(said.frames);
-  for (let frame = 0; frame < frames; frame++) {
-    for (let turn = 0; turn < turns; turn++)
-      canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: turn % 2 ? 1 : -1, clientX: 600, cancelable: true}));
-    await new Promise(requestAnimationFrame);
-  }
-  return Number(said.frames) - before;
-})"""
+ASKED = """(() => {
+  const canvas = document.getElementById("timeline-canvas"), ask = window.requestAnimationFrame;
+  let asked = 0;
+  window.requestAnimationFrame = (draw) => ++asked && ask(draw);
+  for (let turn = 0; turn < 50; turn++)
+    canvas.dispatchEvent(new WheelEvent("wheel", {deltaY: turn % 2 ? 1 : -1, clientX: 600, cancelable: true}));
+  window.requestAnimationFrame = ask;
+  return asked;
+})()"""
+"""How many frames 50 turns of the wheel ask for."""

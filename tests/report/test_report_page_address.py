@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,14 @@ TEXT = """(() => {
 })()"""
 """What a view shows: its text, fields, what is chosen, and its pictures."""
 
+PRESS = """((keys) => {
+  for (const key of keys)
+    for (const name of ["keydown", "keyup"])
+      document.dispatchEvent(new KeyboardEvent(name, {key, bubbles: true}));
+})"""
+"""Presses keys with no pause between them, so that they are one entry of the history."""
+
 PARTS = ("view", "text", "fields", "chosen", "window", "pictures")
-FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 SORT = "document.querySelectorAll('{} th')[{}].click()"
 
 STATES: dict[str, tuple[str, list[str], str]] = {
@@ -84,27 +89,10 @@ def shown(browser: Browser, file: Path) -> Iterator[Page]:
     page.close()
 
 
-def drawn(page: Page) -> None:
-    """Wait until the picture is whole: a frame that looks for long whom IPUs wait for leaves the rest to the next."""
-    page.run(FRAMES)
-    page.wait("document.getElementById('timeline-window')?.dataset.whole !== 'false'")
-
-
-def rested(page: Page) -> str:
-    """The address once the page has rested."""
-    drawn(page)
-    page.run("new Promise(done => setTimeout(done, 2 * PAUSE_MS))")
-    address: str = page.run("location.hash")
-    return address
-
-
-def shows(page: Page, expected: list[Any], patience: float = 20.0) -> None:
+def shows(page: Page, expected: list[Any]) -> None:
     """Wait until a page shows this, as a busy machine may draw some frames late; what differs is said in one line."""
-    end = time.monotonic() + patience
-    drawn(page)
-    while (present := page.run(TEXT)) != expected and time.monotonic() < end:
-        drawn(page)
-    pairs = zip(PARTS, present, expected, strict=True)
+    page.until(lambda: page.run(TEXT) == expected)
+    pairs = zip(PARTS, page.run(TEXT), expected, strict=True)
     assert {part: (str(one)[:200], str(other)[:200]) for part, one, other in pairs if one != other} == {}
 
 
@@ -113,8 +101,7 @@ def test_an_address_opens_the_same_view_in_another_tab(state: str, browser: Brow
     name = state.split()[0]
     first, keys, last = STATES[state]
     shown.run(f"location.hash = '#{name}'")
-    plain = rested(shown)
-    assert plain == f"#{name}"
+    assert shown.address() == f"#{name}"
     before = shown.run(TEXT)
     if first:
         shown.run(first)
@@ -123,7 +110,7 @@ def test_an_address_opens_the_same_view_in_another_tab(state: str, browser: Brow
         shown.run(last)
         shown.run("document.querySelector('#views section:not([hidden]) select')?.dispatchEvent(new Event('change'))")
     shown.run("document.activeElement.blur()")
-    address = rested(shown)
+    address = shown.address()
     assert address.startswith(f"#{name}?")
     changed = shown.run(TEXT)
     assert changed != before
@@ -138,22 +125,22 @@ def test_an_address_opens_the_same_view_in_another_tab(state: str, browser: Brow
 
 def test_back_and_forward_go_through_what_was_shown(browser: Browser, file: Path):
     page = browser.open(file)
-    addresses = [rested(page)]
-    for keys in (["2"], ["w", "w", "w"], ["7"], ["u"]):
-        page.press(*keys)
-        addresses.append(rested(page))
+    addresses = [page.address()]
+    for keys in ("2", "www", "7", "u"):
+        page.run(f"{PRESS}('{keys}')")
+        addresses.append(page.address())
     assert addresses[0] == "#summary"
     assert addresses[1] == "#timeline"
     assert addresses[2].startswith("#timeline?from=")
     assert addresses[3:] == ["#operations", "#operations?units=us"]
     window = page.run("document.getElementById('timeline-window').textContent")
     for expected in reversed(addresses[:-1]):
-        page.run("new Promise(done => { addEventListener('popstate', done, {once: true}); history.back(); })")
-        assert rested(page) == expected
+        page.run("history.back()")
+        assert page.until(lambda: page.address() == expected), expected  # noqa: B023
     assert page.run("document.getElementById('timeline-window').textContent") != window
     for expected in addresses[1:]:
-        page.run("new Promise(done => { addEventListener('popstate', done, {once: true}); history.forward(); })")
-        assert rested(page) == expected
+        page.run("history.forward()")
+        assert page.until(lambda: page.address() == expected), expected  # noqa: B023
     assert page.run("document.getElementById('timeline-window').textContent") == window
     assert page.problems == []
     page.close()
@@ -173,7 +160,6 @@ def test_back_and_forward_go_through_what_was_shown(browser: Browser, file: Path
 )
 def test_an_address_that_names_nothing_opens_the_view_all_the_same(address: str, browser: Browser, file: Path):
     page = browser.open(file, address)
-    page.run(FRAMES)
-    assert page.run("location.hash.split('?')[0].slice(1)") == address.split("?")[0].replace("nothing", "summary")
+    assert page.address().split("?")[0][1:] == address.split("?")[0].replace("nothing", "summary")
     assert page.problems == []
     page.close()

@@ -48,7 +48,7 @@ def test_a_view_prints_light_and_without_controls(address: str, browser: Browser
     assert page.run(VISIBLE.format(".tools input")) == ADDRESSES[address]
     assert page.run(VISIBLE.format(".hint, details#text")) == []
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(251, 251, 250)"
-    assert page.run("document.documentElement.scrollWidth") <= 794
+    assert page.until(lambda: page.run("document.documentElement.scrollWidth") <= 794)
     rows = page.run("[...document.querySelectorAll('.scroll')].every(box => box.scrollHeight <= box.clientHeight + 1)")
     assert rows, "a table is cut"
     page.window.emulate_media(media="screen")
@@ -62,6 +62,6 @@ def test_a_comparison_prints_light(browser: Browser, trace: Any, synthetic: Any,
     file.write_text(comparison_page(compare({"a": trace, "b": synthetic.pipeline_trace(speed=0.8)})), encoding="utf-8")
     page = printed(browser, file, "")
     assert page.run(VISIBLE.format("nav a, .switches *")) == []
-    assert page.run("document.documentElement.scrollWidth") <= 794
+    assert page.until(lambda: page.run("document.documentElement.scrollWidth") <= 794)
     assert page.problems == []
     page.close()

@@ -21,7 +21,6 @@ def opened(page: Page) -> list[str]:
     names: list[str] = page.run("[...document.querySelectorAll('#tabs button')].map(tab => tab.textContent)")
     for number in range(len(names)):
         page.press(str(number + 1), "t", "t", "c", "c")
-        page.run("new Promise(requestAnimationFrame)")
     return names
 
 

@@ -148,10 +148,8 @@ def test_an_interval_is_selected_by_keyboard_and_mouse(shown, trace):
 
 def test_rows_fold_into_one_by_keyboard_and_by_mouse(shown):
     state = "[...document.querySelectorAll('#timeline-folds button')].map(b => [b.ariaLabel, b.ariaExpanded])"
-    frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     assert shown.run(state) == [["all: 4 IPUs", "true"]]
     shown.press("f")
-    shown.run(frame)
     assert shown.run(state) == [["all: 4 IPUs", "false"]]
     assert shown.run("document.getElementById('timeline-window').dataset.flows") == "0"
     box = shown.run("(b => [b.left, b.top])(document.getElementById('timeline-canvas').getBoundingClientRect())")
@@ -159,7 +157,6 @@ def test_rows_fold_into_one_by_keyboard_and_by_mouse(shown):
     assert "all: 4 IPUs at cycle" in shown.run("document.getElementById('timeline-facts').textContent")
     shown.run("document.querySelector('#timeline-folds button').focus()")
     shown.press("Enter")
-    shown.run(frame)
     assert shown.run(state) == [["all: 4 IPUs", "true"]]
     assert shown.run("document.activeElement.dataset.fold") == "r0"
 
@@ -180,14 +177,11 @@ def replicated(synthetic: ModuleType, replicas: int) -> Trace:
 def test_many_rows_begin_folded_and_open_one_by_one(browser: Browser, synthetic: ModuleType, tmp_path: Path):
     page = browser.open(written(replicated(synthetic, 8), tmp_path), "timeline")
     state = "[...document.querySelectorAll('#timeline-folds button')].map(b => [b.ariaLabel, b.ariaExpanded])"
-    frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     others = [[f"replica {replica}: 2 IPUs", "false"] for replica in range(1, 8)]
     first = [["replica 0: 2 IPUs", "true"], ["IPU 0: 2 lanes", "true"], ["IPU 1: 2 lanes", "true"]]
-    page.run(frame)
     assert page.run(state) == [*first, *others]
     page.run("document.querySelector('[data-fold=i1]').click()")
     page.run("document.querySelector('[data-fold=r3]').click()")
-    page.run(frame)
     assert page.run(state) == [
         *first[:2],
         ["IPU 1: 2 lanes", "false"],
@@ -198,7 +192,6 @@ def test_many_rows_begin_folded_and_open_one_by_one(browser: Browser, synthetic:
         *others[3:],
     ]
     page.press("f")
-    page.run(frame)
     assert all(opened == "true" for _, opened in page.run(state))
     assert page.problems == []
     page.close()
@@ -206,17 +199,13 @@ def test_many_rows_begin_folded_and_open_one_by_one(browser: Browser, synthetic:
 
 def test_further_replicas_begin_as_one_row(browser: Browser, synthetic: ModuleType, tmp_path: Path):
     page = browser.open(written(replicated(synthetic, 12), tmp_path), "timeline")
-    frame = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
     rows = "[...document.querySelectorAll('#timeline-folds button')].map(b => [b.ariaLabel, b.ariaExpanded])"
-    page.run(frame)
     first = [["replica 0: 2 IPUs", "true"], ["IPU 0: 2 lanes", "true"], ["IPU 1: 2 lanes", "true"]]
     assert page.run(rows) == [*first, ["11 further replicas", "false"]]
     page.run("document.querySelector('[data-fold=others]').click()")
-    page.run(frame)
     others = [[f"replica {replica}: 2 IPUs", "false"] for replica in range(1, 12)]
     assert page.run(rows) == [*first, ["11 further replicas", "true"], *others]
     page.press("f", "f")
-    page.run(frame)
     assert page.run(rows) == [["replica 0: 2 IPUs", "false"], ["11 further replicas", "false"]]
     assert page.problems == []
     page.close()

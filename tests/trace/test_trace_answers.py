@@ -42,8 +42,9 @@ TIGHT = {
     "instances": [(0, 0, 0, 0, 0, 0, 0, 24, 0), (1, 3, 0, 0, -1, -1, 24, 8, 0), (2, 3, 1, 0, 1, 1, 0, 8, 0)],
     "tile_runs": [(0, 0, 0, 2, 10, 0)],
     "plans": [(0, 0, 0, 10, 2, 40, "Conv", "1 x 1")],
-    "tile_memory": [(0, 0, "variableAlwaysLive", 60), (0, 0, "variableNotAlwaysLive", 40),
-                    (0, 1, "variableAlwaysLive", 60), (0, 1, "variableNotAlwaysLive", 30)],
+    "tile_memory": [(0, 0, "variableAlwaysLive", 50), (0, 0, "variableNotAlwaysLive", 40), (0, 0, "stack", 10),
+                    (0, 1, "variableAlwaysLive", 50), (0, 1, "variableNotAlwaysLive", 30), (0, 1, "stack", 10)],
+    "code": [(-1, 0, "stack", 0, 2, 16), (4, 0, "stack", 1, 2, 2), (0, 0, "stack", 0, 1, 2)],
     "variables": [(0, "w", -1, "weight", "float16", 0, 0, 2, 120, True, "tile", 0),
                   (1, "y", 4, "output", "float16", 0, 0, 1, 40, False, "tile", 1),
                   (1, "y", 4, "output", "float16", 0, 1, 2, 30, False, "tile", 1)],
@@ -123,6 +124,10 @@ FOLDED_TABLES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, ...]]]] = {
         "parent": [-1], "count": [2], "period": [50], "start": [0, 10, 10], "dur": [10, 5, 0], "repeat": [-1, 0, 0],
         "line": [0, 1, 2], "order": [-1, 1, 0],
     }, {"labels": ("session.run", "prepare b", "handle a")}),
+    "code": ({
+        "op_id": [-1, 3], "category": [1, 0], "ipu": [0, 1], "first": [1, 0], "runs": [1, 2],
+        "tile_from": [0, 4], "tile_to": [2, 5], "bytes": [8, 12],
+    }, {"categories": ("stack", "vertexCode")}),
     "variables": ({
         "name": [0, 1], "op_id": [-1, 3], "category": [0, 0], "dtype": [0, 0], "ipu": [0, 1], "always_live": [1, 0],
         "location": [0, 0], "class_id": [0, 1], "first": [1, 0], "runs": [1, 2], "tile_from": [0, 4],

@@ -113,7 +113,7 @@ def test_any_cell_of_any_table(files: dict, tmp_path: Path, data: st.DataObject)
     assert not said or re.fullmatch(rf"cannot read trace {re.escape(str(tmp_path))}/bad\.ipt: .+", said)
 
 
-REFERENCES = {*((table, "op_id") for table in ("steps", "programs", "variables", "transfers", "plans"))}
+REFERENCES = {*((table, "op_id") for table in ("steps", "programs", "variables", "code", "transfers", "plans"))}
 REFERENCES |= {("steps", "program_id"), ("programs", "parent"), ("transfers", "link_id"), ("instances", "segment")}
 REFERENCES |= {("instances", "parent"), ("tile_runs", "segment"), ("steps", "loop"), ("live_intervals", "class_id")}
 """Columns that name a row of another table."""

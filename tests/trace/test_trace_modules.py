@@ -50,12 +50,13 @@ def test_phases_belong_to_the_module_of_their_forward_op(synthetic):
         build.add("steps", 0, number, -1, number, "compute", 10 * number, 10 + number, 5.0, 4, 0, 0, 0, 7, 0, -1)
     build.add("instances", 0, 0, 0, 0, -1, -1, 0, 100, 0)
     build.add("variables", 0, "w", 0, "variable", "float32", 0, 0, 4, 64, False, "tile", 0)
+    build.add("code", 2, 0, "vertexCode", 1, 3, 20)
     build.add("variables", 1, "far", 0, "variable", "float32", 0, 0, 4, 900, False, "remote", 0)
     tree = build.trace().modules().set_index("module")
     assert tree.index.tolist() == ["net", "net.fc"]
     for path in tree.index:
         assert tree.loc[path, ["fwd", "recompute", "bwd", "update"]].tolist() == [10, 0, 11, 12]
-        assert tree.loc[path, ["cycles", "flops", "bytes"]].tolist() == [33, 21, 64]
+        assert tree.loc[path, ["cycles", "flops", "bytes"]].tolist() == [33, 21, 84]
     assert tree.own_cycles.tolist() == [0, 33]
     assert tree.line.tolist() == ["", "m.py:2"]
 

@@ -18,7 +18,7 @@ def runs(**changes):
 def test_tables_are_those_of_the_contract():
     assert list(TABLES) == [
         *("ops", "programs", "steps", "loops", "instances", "tile_runs", "plans"),
-        *("tile_memory", "variables", "live_intervals", "liveness"),
+        *("tile_memory", "code", "variables", "live_intervals", "liveness"),
         *("links", "transfers", "counters", "host_events", "runs"),
     ]
     assert TABLES["steps"].column_names == (

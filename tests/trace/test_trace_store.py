@@ -85,7 +85,7 @@ def _rewrite(path, change):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda head: head.update(schema_version=9), "schema version 9, this ipuperf reads 7"),
+        (lambda head: head.update(schema_version=9), "schema version 9, this ipuperf reads 8"),
         (lambda head: head.update(format="other"), "is a trace of ipuperf"),
         (lambda head: head["rows"].update(runs=7), "table 'runs' has [2] rows, meta.json says 7"),
         (lambda head: head["meta"].pop("clock_hz"), "missing key 'clock_hz'"),

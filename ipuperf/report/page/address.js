@@ -55,19 +55,26 @@ function followAddress(current, open) {
   // A page in a frame of a notebook has no address.
   if (location.protocol === "about:") return { remember: () => {}, replace: () => {} };
   let timer = 0;
-  const remember = () => {
+  const { dataset } = document.documentElement;
+  /** Marks that the page shows what the address says; who drives the page waits for that. */
+  const kept = () => {
     clearTimeout(timer);
+    dataset.address = location.hash;
+  };
+  const remember = () => {
     if (current() !== location.hash) history.pushState(null, "", current());
+    kept();
   };
   const replace = () => {
-    clearTimeout(timer);
     history.replaceState(null, "", current());
+    kept();
   };
   for (const name of ["click", "input", "change", "keyup", "pointerup", "wheel"])
     document.addEventListener(
       name,
       () => {
         clearTimeout(timer);
+        delete dataset.address;
         timer = setTimeout(remember, PAUSE_MS);
       },
       { capture: true, passive: true },

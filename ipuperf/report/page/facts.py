@@ -13,7 +13,7 @@ from ipuperf.report.page.encoding import lists
 from ipuperf.report.page.figures import Figures
 from ipuperf.report.page.legend import legend
 from ipuperf.report.page.link_facts import link_facts
-from ipuperf.report.page.memory_facts import liveness, tile_memory, variables_of
+from ipuperf.report.page.memory_facts import code_of, liveness, tile_memory, variables_of
 from ipuperf.report.page.op_facts import op_facts
 from ipuperf.report.page.run_facts import UNTOLD, long_run_facts, run_facts
 from ipuperf.report.page.time_facts import timeline
@@ -47,6 +47,7 @@ def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[
         "memory": tile_memory(tables["tile_memory"]),
         "liveness": liveness(tables, variables.columns, figures.live, figures.live_window),
         "variables": variables_of(variables, tables["live_intervals"], tables["ops"]),
+        "code": code_of(figures.code),
         "limits": limits(trace, summary, figures.operations),
         "modules": lists(figures.modules),
         "links": link_facts(figures.trace.short, summary["links"], figures.link_use, summary["total_cycles"]),

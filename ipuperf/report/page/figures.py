@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _FOLLOWED = 400_000
 """The number of slices up to which live bytes are followed over time. Longer traces show a window from the start."""
-_FOLDED = ("instances", "transfers", "host_events", "variables")
-"""The tables that are never made in full: those that grow with the run, and variables, which share runs of tiles."""
+_FOLDED = ("instances", "transfers", "host_events", "variables", "code")
+"""The tables that are never made in full: those that grow with the run, and those that share runs of tiles."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ class Figures:
     def operations(self) -> pd.DataFrame:
         """The cost of each op on one IPU of those that do the same."""
         return self.trace.operations_by_ipu(of_each_class=True)
+
+    @property
+    def code(self) -> pd.DataFrame:
+        """What is always live on tiles, by op, IPU and category."""
+        return self.trace.code()
 
     @property
     def modules(self) -> pd.DataFrame:

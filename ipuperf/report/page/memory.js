@@ -302,6 +302,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
   const legendBox = make("div");
   const fullestTiles = make("div");
   const variableList = make("div", { id: "memory-variables" });
+  const codeList = make("div", { id: "memory-code" });
   let chosenVariable = /** @type {any} */ (null);
   let limitShown = false;
   section.append(
@@ -329,6 +330,13 @@ function memoryView(/** @type {HTMLElement} */ section) {
       make("div", {}, make("h2", {}, "Fullest tiles"), fullestTiles),
       make("div", {}, make("h2", {}, "Variables: click for their tiles"), variableList),
     ),
+    ...(facts.code.op.length
+      ? [
+          make("h2", {}, "Always live, by op: code, vertex state, headers, stack, constants"),
+          make("p", { class: "note" }, "What ops share counts for the first of them."),
+          codeList,
+        ]
+      : []),
   );
   const HEIGHT = 280;
   const LEFT = 64;
@@ -426,6 +434,7 @@ function memoryView(/** @type {HTMLElement} */ section) {
         { name: "fullest" },
       ),
     );
+    showCode();
     const variables = largestVariables()
       .filter((/** @type {any} */ variable) => variable.ipu === Number(ipuSelect.value))
       .slice(0, 300);
@@ -449,6 +458,28 @@ function memoryView(/** @type {HTMLElement} */ section) {
           },
           isChosen: (variable) => variable === chosenVariable,
         },
+      ),
+    );
+  }
+  /** Made anew only for another IPU. */
+  function showCode() {
+    if (codeList.dataset.ipu === ipuSelect.value || !facts.code.op.length) return;
+    codeList.dataset.ipu = ipuSelect.value;
+    const rows = Array.from(facts.code.op.keys())
+      .filter((/** @type {number} */ row) => facts.code.ipu[row] === Number(ipuSelect.value))
+      .slice(0, 300);
+    const column = (/** @type {string} */ name) => (/** @type {number} */ row) => facts.code[name][row];
+    codeList.replaceChildren(
+      sortable(
+        [
+          ["op", column("op")],
+          ["bytes", column("bytes"), "n", wholeNumber],
+          ["mostly", column("category")],
+          ["module", column("module"), "long"],
+          ["line", column("line"), "", shortPath],
+        ],
+        rows,
+        { name: "code" },
       ),
     );
   }

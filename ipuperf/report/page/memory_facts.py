@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.report.page.encoding import Columns, Tables, grouped, runs_of, summed, thinned
+from ipuperf.report.page.encoding import Columns, Tables, grouped, lists, runs_of, summed, thinned
 from ipuperf.report.palette import CATEGORY_COLOURS
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.folded import ranges
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ipuperf.report.live import Series
     from ipuperf.trace import Window
     from ipuperf.trace.variables import VariableRows
@@ -150,6 +152,18 @@ def variables_of(rows: VariableRows, intervals: Columns, ops: Columns) -> dict[s
         "layouts": _ragged(tiles, [(first, first + count) for first, count in layouts]),
         "count": len(on_tiles),
     }
+
+
+def code_of(code: pd.DataFrame) -> dict[str, Any]:
+    """The ops with the most bytes that are always live on an IPU, with the category of most of them.
+
+    ``code``: see :meth:`Trace.code`, the most bytes first.
+    """
+    of_op = code.groupby(["op", "ipu"], sort=False)
+    most = of_op.first()
+    most["bytes"] = of_op["bytes"].sum()
+    most = most.sort_values("bytes", ascending=False, kind="stable").head(SHOWN_VARIABLES).reset_index()
+    return lists(most[["op", "ipu", "bytes", "category", *_OF_OP]])
 
 
 def _ragged(rows: np.ndarray, parts: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:

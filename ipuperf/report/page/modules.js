@@ -44,7 +44,7 @@ function modulesView(/** @type {HTMLElement} */ section) {
     make(
       "p",
       { class: "note" },
-      "Cycles are those of all IPUs together, waiting for others apart. Memory is that of the module's variables in tile memory, whenever they are live.",
+      "Cycles are those of all IPUs together, waiting for others apart. Memory is that of the module's variables in tile memory, whenever they are live, of its code and its constants.",
     ),
   );
 

@@ -182,11 +182,11 @@ function timelineView(/** @type {HTMLElement} */ section) {
     elements.links.setAttribute("aria-pressed", String(view.links));
     elements.fold.setAttribute("aria-pressed", String(isFolded()));
   }
-  /** Says what is shown now, and draws it in the next frame. */
+  /** Says what is shown now, and draws it in the next frame; `whole` is false until all of it is drawn. */
   function changed() {
     const [from, to] = view.range;
     elements.window.textContent = `cycles ${wholeNumber(from)} to ${wholeNumber(to)} (${seconds(to - from)})`;
-    Object.assign(elements.window.dataset, { from, to });
+    Object.assign(elements.window.dataset, { from, to, whole: false });
     shownWindow.from = from > begin ? from : null;
     if (!frameRequested) {
       frameRequested = true;

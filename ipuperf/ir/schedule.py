@@ -194,18 +194,30 @@ def _shifted(order: list[Op], followers: dict[Op, list[Op]], live: _Liveness) ->
     return sorted(order, key=place.__getitem__) if moved_before else order
 
 
-def _ancestors(order: list[Op], predecessors_of: dict[Op, set[Op]], position: dict[Op, int]) -> dict[Op, int]:
-    """For each op a bit set (by ``position`` in ``order``) of all ops that must come before it.
+_Ancestors = tuple[int, int]
+"""Positions of ops in an order: all below the first number, and those of a bit set that begins at it."""
+
+
+def _ancestors(order: list[Op], predecessors_of: dict[Op, set[Op]], position: dict[Op, int]) -> dict[Op, _Ancestors]:
+    """For each op the positions (in ``order``) of all ops that must come before it.
+
+    Ops that are made in sequence have all earlier ones before them, so their bit sets are short.
 
     Raises:
         KeyError: ``order`` has an op before one that it needs.
     """
-    ancestors: dict[Op, int] = {}
+    ancestors: dict[Op, _Ancestors] = {}
     for op in order:
+        found = [(*ancestors[predecessor], position[predecessor]) for predecessor in predecessors_of[op]]
+        first = max([below for below, _, _ in found], default=0)
         bits = 0
-        for predecessor in predecessors_of[op]:
-            bits |= ancestors[predecessor] | (1 << position[predecessor])
-        ancestors[op] = bits
+        for below, more, place in found:
+            bits |= more >> (first - below)
+            if place >= first:
+                bits |= 1 << (place - first)
+        # Ones at the begin belong to what is below.
+        ones = (~bits & (bits + 1)).bit_length() - 1
+        ancestors[op] = (first + ones, bits >> ones)
     return ancestors
 
 
@@ -251,7 +263,6 @@ class Precedence:
 
     Attributes:
         position: place of each op in an order that fulfils both: the creation order where it does.
-        ancestors: for each op a bit set, by position, of all ops that must come before it.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -259,17 +270,20 @@ class Precedence:
         order = graph.ops
         self.position = {op: index for index, op in enumerate(order)}
         try:
-            self.ancestors = _ancestors(order, predecessors_of, self.position)
+            self._ancestors = _ancestors(order, predecessors_of, self.position)
         except KeyError:  # the creation order contradicts a constraint
             order = schedule(graph)
             self.position = {op: index for index, op in enumerate(order)}
-            self.ancestors = _ancestors(order, predecessors_of, self.position)
+            self._ancestors = _ancestors(order, predecessors_of, self.position)
+
+    def before(self, earlier: Op, later: Op) -> bool:
+        """Whether ``earlier`` must come before ``later``."""
+        (below, more), place = self._ancestors[later], self.position[earlier]
+        return place < below or bool((more >> (place - below)) & 1)
 
     def ordered(self, left: Op, right: Op) -> bool:
         """Whether one of the two ops must come before the other."""
-        return bool(
-            (self.ancestors[left] >> self.position[right]) & 1 or (self.ancestors[right] >> self.position[left]) & 1
-        )
+        return self.before(left, right) or self.before(right, left)
 
     def unordered(self, ops: Iterable[Op], others: Iterable[Op]) -> list[tuple[Op, Op]]:
         """Pairs of different ops, one from ``ops`` and one from ``others``, that are not :meth:`ordered`.
@@ -327,7 +341,7 @@ def check_ambiguity(graph: Graph) -> None:
     if not shared:
         return
     precedence = precedence_of(graph)
-    # A pass over bit sets shows for most graphs that all is well; pairs are compared only to name the culprits.
+    # One pass shows for most graphs that all is well; pairs are compared only to name the culprits.
     if all(_in_order(users[owner], changers[owner].keys(), precedence) for owner in shared):
         return
     for op, modified in changing.items():
@@ -344,13 +358,15 @@ def check_ambiguity(graph: Graph) -> None:
 
 def _in_order(users: Iterable[Op], changers: Collection[Op], precedence: Precedence) -> bool:
     """Whether each of ``changers`` has to come before or after every other op of ``users``."""
-    ancestors, position = precedence.ancestors, precedence.position
-    used_bits = changed_bits = 0
-    # A changer must follow all users so far; another user must follow all changers so far.
-    for op in sorted(users, key=position.__getitem__):
-        required_bits, bit = used_bits if op in changers else changed_bits, 1 << position[op]
-        if required_bits & ancestors[op] != required_bits:
+    last: list[Op] = []
+    since: list[Op] = []
+    # What comes after the last changer comes after all that this one follows.
+    for op in sorted(users, key=precedence.position.__getitem__):
+        changes_it = op in changers
+        if not all(precedence.before(other, op) for other in (*last, *(since if changes_it else ()))):
             return False
-        used_bits |= bit
-        changed_bits |= bit if op in changers else 0
+        if changes_it:
+            last, since = [op], []
+        else:
+            since.append(op)
     return True

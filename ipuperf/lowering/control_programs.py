@@ -25,6 +25,7 @@ from .placement import home_of
 from .program import DeviceProgram, MemoryReport, OpInfo
 from .steps import HostCopy, HostExchange, InterIpuCopy, IpuTransfer, Step
 from .steps import Sequence as StepSequence
+from .timeline import Timeline
 
 SCALAR_BYTES = 4
 """Bytes of a number that the host may rewrite, a float32."""
@@ -92,9 +93,11 @@ def _program_beside(
     ipus = tuple(range(len(program.ipus)))
     # Without copies there is no host sync.
     steps = [HostExchange(0, op.name, tuple(copies), ipus), *onwards] if copies else []
-    empty, none = dict.fromkeys(ipus, np.zeros(0, dtype=np.int64)), dict.fromkeys(ipus, ())
+    no_bytes = np.zeros(0, dtype=np.int64)
+    none, empty = dict.fromkeys(ipus, Timeline((no_bytes,))), dict.fromkeys(ipus, no_bytes)
+    no_names = dict.fromkeys(ipus, Timeline(((),)))
     limit = program.memory.bytes_per_tile
-    nothing = MemoryReport({ipu: {} for ipu in ipus}, (), none, empty, empty, empty, empty, limit)
+    nothing = MemoryReport({ipu: {} for ipu in ipus}, (), no_names, none, none, none, empty, limit)
     return replace(
         program,
         name=op.name,

@@ -84,7 +84,7 @@ class Moment:
 
     def __init__(self, memory: MemoryReport, ipu: int, step: int, tile: int) -> None:
         self.memory, self.ipu, self.step, self.tile = memory, ipu, step, tile
-        self.live = [v for v in memory.variables if v.ipu == ipu and any(a <= step < b for a, b in v.intervals)]
+        self.live = [v for v in memory.variables if v.ipu == ipu and v.intervals.live_at(step)]
         self.sizes = [v.bytes.at(tile) for v in self.live]
 
     def on_tiles(self) -> np.ndarray:

@@ -7,11 +7,10 @@ the call, and every call inserts that profile at its place.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from ipuperf.ir import Graph, Op, Tensor
 from ipuperf.ops.transfers.code_load import RemoteCodeLoad
@@ -21,6 +20,7 @@ from .starts import LinearStarts, turned
 from .steps import Step
 from .tile_sets import COMPUTE
 from .tilevector import TileVector
+from .timeline import Block, Placed, Storage
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -40,86 +40,19 @@ class StorageKind(NamedTuple):
     op: Op | None
 
 
-@dataclass(eq=False, slots=True)
-class Storage:
-    """One live stretch of one storage root on ``ipu``.
-
-    ``kind`` is a number of :attr:`LivenessWalk.kinds` (-1: an operand of the graph, which the caller holds). ``row`` is
-    its place in the profile, when there is one.
-    """
-
-    kind: int
-    ipu: int
-    begin: int
-    end: int
-    row: int = -1
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A profile's rows of one IPU, ``offset`` steps after the begin; the caller still extends those in ``open``."""
-
-    rows: np.ndarray
-    offset: int
-    open: dict[int, Storage] = field(default_factory=dict)
-
-
-@dataclass
-class _Track:
-    """Program steps of one IPU, their ops ("" for none), and its storages in order of creation."""
-
-    names: list[str] = field(default_factory=list)
-    ops: list[str] = field(default_factory=list)
-    entries: list[Storage | _Placed] = field(default_factory=list)
-
-    def add(self, steps: Sequence[Step], op: str = "") -> None:
-        """Append the steps of one op."""
-        self.names += [step.name for step in steps]
-        self.ops += [op] * len(steps)
-
-    def rows(self) -> np.ndarray:
-        """``int64[n, 3]``: kind, begin, end of each storage; notes the row of each :class:`Storage`."""
-        parts: list[np.ndarray] = [np.empty((0, 3), dtype=np.int64)]
-        storage_rows: list[tuple[int, int, int]] = []
-        count = 0
-        for entry in self.entries:
-            if isinstance(entry, Storage):
-                entry.row = count
-                storage_rows.append((entry.kind, entry.begin, entry.end))
-                count += 1
-                continue
-            if storage_rows:
-                parts.append(np.array(storage_rows, dtype=np.int64))
-                storage_rows = []
-            # The kind stays; begin and end count from the place of the call.
-            rows = entry.rows + np.array((0, entry.offset, entry.offset), dtype=np.int64)
-            # The caller may use a result for longer than the callee does.
-            for row, storage in entry.open.items():
-                rows[row, 2], storage.row = storage.end, count + row
-            parts.append(rows)
-            count += len(rows)
-        if storage_rows:
-            parts.append(np.array(storage_rows, dtype=np.int64))
-        return np.concatenate(parts)
-
-
 @dataclass(frozen=True)
 class Profile:
     """Live memory during one call of a graph, relative to its begin.
 
     Attributes:
-        names: per IPU, names of the program steps.
-        ops: per IPU, op of each.
-        rows: per IPU, ``int64[n, 3]``: kind, begin, end of each storage.
+        blocks: on each IPU where there are steps or storages.
         uses: per input, its last use (-1: none).
-        outputs: per output, the input it shares storage with, or IPU and row of its storage, or None.
+        outputs: per output, the input it shares storage with, or its storage, or None.
     """
 
-    names: Mapping[int, Sequence[str]]
-    ops: Mapping[int, Sequence[str]]
-    rows: Mapping[int, np.ndarray]
+    blocks: Mapping[int, Block]
     uses: tuple[int, ...]
-    outputs: tuple[int | tuple[int, int] | None, ...]
+    outputs: tuple[int | Storage | None, ...]
 
 
 def shared_outputs(lowered_op: LoweredOp) -> dict[int, int]:
@@ -140,6 +73,11 @@ def shared_outputs(lowered_op: LoweredOp) -> dict[int, int]:
     ):
         return {0: 0}
     return op.aliases() or op.views()
+
+
+def _add(track: Block, steps: Sequence[Step], op: str = "") -> None:
+    """Append the steps of one op."""
+    track.add([step.name for step in steps], op)
 
 
 def aligned(bytes_each: TileVector, chip: Chip) -> TileVector:
@@ -170,7 +108,7 @@ class LivenessWalk:
         self._ipus = tuple(ipus)
         self.kinds: list[StorageKind] = []
         self._profiles: dict[tuple[int, tuple[int | None, ...]], Profile] = {}
-        self._tracks = self._new_tracks()
+        self._tracks: dict[int, Block] = defaultdict(Block)
 
     def walk(
         self, main: LoweredGraph, upload: str, variables: Mapping[Tensor, Layout], readers: Mapping[Tensor, Op]
@@ -179,9 +117,8 @@ class LivenessWalk:
 
         A variable belongs to the op in ``readers``.
         """
-        for track in self._tracks.values():
-            track.names.append(upload)
-            track.ops.append("")
+        for ipu in self._ipus:
+            self._tracks[ipu].add([upload])
         storages = {
             tensor: self._storage(tensor, layout, "variable", 1, readers.get(tensor))
             for tensor, layout in variables.items()
@@ -195,24 +132,21 @@ class LivenessWalk:
 
     # -- frames ----------------------------------------------------------------------------------------------------
 
-    def _new_tracks(self) -> dict[int, _Track]:
-        return {ipu: _Track() for ipu in self._ipus}
-
     def _now(self, ipu: int) -> int:
         """Program steps of ``ipu`` until now."""
-        return len(self._tracks[ipu].names)
+        return self._tracks[ipu].length
 
     def _finish(self, inputs: Sequence[Storage | None], outputs: Sequence[Storage | None]) -> Profile:
         """The finished walk as a profile; ``inputs`` and ``outputs`` are the storages of the graph's tensors."""
-        # The rows come first: they give each storage the row by which outputs name it.
-        rows = {ipu: track.rows() for ipu, track in self._tracks.items()}
         places = {storage: index for index, storage in enumerate(inputs) if storage is not None}
+        handed = frozenset(storage for storage in outputs if storage is not None and storage not in places)
+        blocks = {ipu: block for ipu, block in sorted(self._tracks.items()) if block.length or block.entries}
+        for ipu, block in blocks.items():
+            block.handed = frozenset(storage for storage in handed if storage.ipu == ipu)
         return Profile(
-            {ipu: track.names for ipu, track in self._tracks.items()},
-            {ipu: track.ops for ipu, track in self._tracks.items()},
-            rows,
+            blocks,
             tuple(-1 if storage is None else storage.end for storage in inputs),
-            tuple(None if s is None else places.get(s, (s.ipu, s.row)) for s in outputs),
+            tuple(None if storage is None else places.get(storage, storage) for storage in outputs),
         )
 
     def _profile(self, body: LoweredGraph, homes: tuple[int | None, ...]) -> Profile:
@@ -221,7 +155,7 @@ class LivenessWalk:
         key = (id(body), homes)
         if key not in self._profiles:
             # On tracks of its own the steps of the graph count from 0.
-            caller_tracks, self._tracks = self._tracks, self._new_tracks()
+            caller_tracks, self._tracks = self._tracks, defaultdict(Block)
             # An end of -1 remains where the callee never reads the input.
             inputs = [None if ipu is None else Storage(-1, ipu, 0, -1) for ipu in homes]
             storages = {
@@ -236,35 +170,23 @@ class LivenessWalk:
 
     def _place(self, profile: Profile, operands: Sequence[Storage | None]) -> list[Storage | None]:
         """Insert a call's profile at the current step; return the storages of its results."""
-        begin = {ipu: self._now(ipu) for ipu in self._ipus}
         for storage, use in zip(operands, profile.uses, strict=True):
             if storage is not None and use >= 0:
                 # One tensor may be several operands, so its last use is the latest of theirs.
-                storage.end = max(storage.end, begin[storage.ipu] + use)
-        placed = {}
-        for ipu, rows in profile.rows.items():
-            track = self._tracks[ipu]
-            track.names += profile.names[ipu]
-            track.ops += profile.ops[ipu]
-            placed[ipu] = _Placed(rows, begin[ipu])
-            if len(rows):
-                track.entries.append(placed[ipu])
+                storage.end = max(storage.end, self._now(storage.ipu) + use)
+        placed = {ipu: self._tracks[ipu].place(block) for ipu, block in profile.blocks.items()}
         return [self._result(output, operands, placed) for output in profile.outputs]
 
     def _result(
-        self,
-        output: int | tuple[int, int] | None,
-        operands: Sequence[Storage | None],
-        placed: Mapping[int, _Placed],
+        self, output: int | Storage | None, operands: Sequence[Storage | None], placed: Mapping[int, Placed]
     ) -> Storage | None:
         if output is None or isinstance(output, int):
             return None if output is None else operands[output]
-        ipu, row = output
-        part = placed[ipu]
-        if row not in part.open:
-            kind, begin, end = part.rows[row].tolist()
-            part.open[row] = Storage(kind, ipu, part.offset + begin, part.offset + end)
-        return part.open[row]
+        call = placed[output.ipu]
+        if output not in call.open:
+            begin, end = call.offset + output.begin, call.offset + call.block.length
+            call.open[output] = Storage(output.kind, output.ipu, begin, end)
+        return call.open[output]
 
     # -- walking ---------------------------------------------------------------------------------------------------
 
@@ -297,18 +219,18 @@ class LivenessWalk:
         op, ipu = lowered_op.op, lowered_op.ipu
         track = self._tracks[ipu]
         # A joined copy happens in the step that is already there.
-        begin = len(track.names) - lowered_op.joined
+        begin = track.length - lowered_op.joined
         steps = lowered_op.steps
         if steps.steps or lowered_op.shared is not None:
             where = f"{op.label} at {op.location}" if op.location else op.label
-            track.add(steps.steps, where)
+            _add(track, steps.steps, where)
             if lowered_op.shared is not None:
                 for party in lowered_op.shared.parties():
-                    self._tracks[party].add((lowered_op.shared,), where)
+                    _add(self._tracks[party], (lowered_op.shared,), where)
         if isinstance(op, RemoteCodeLoad):
             self._pass(lowered_op.copies.before)
             self._load_code(op.code, op)
-        end = len(track.names)
+        end = track.length
         self._use(op.inputs, storages)
         aliases = shared_outputs(lowered_op)
         for index, tensor in enumerate(op.outputs):
@@ -331,12 +253,12 @@ class LivenessWalk:
         for tensor in tensors:
             storage = storages.get(tensor)
             if storage is not None:
-                storage.end = len(self._tracks[storage.ipu].names)
+                storage.end = self._tracks[storage.ipu].length
 
     def _walk_call(self, lowered_op: LoweredOp, storages: dict[Tensor, Storage]) -> None:
         op = lowered_op.op
         copied = lowered_op.copies.copied
-        self._tracks[lowered_op.ipu].add(lowered_op.steps.steps)
+        _add(self._tracks[lowered_op.ipu], lowered_op.steps.steps)
         if lowered_op.shared is not None:
             self._pass(dict.fromkeys(lowered_op.shared.parties(), (lowered_op.shared,)))
         self._pass(lowered_op.copies.before)
@@ -382,7 +304,7 @@ class LivenessWalk:
     def _pass(self, steps: Mapping[int, Sequence[Step]]) -> None:
         """Append program steps on each IPU."""
         for ipu, ipu_steps in steps.items():
-            self._tracks[ipu].add(ipu_steps)
+            _add(self._tracks[ipu], ipu_steps)
 
     def _copy(self, body: LoweredGraph, tensor: Tensor, call: Op) -> Storage:
         """A new storage for an operand that is copied for the callee; it lives until its last use there."""

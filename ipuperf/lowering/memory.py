@@ -25,6 +25,7 @@ from .starts import LinearStarts
 from .sweep import sweep
 from .tile_sets import COMPUTE, IO
 from .tilevector import TileVector
+from .timeline import Block, LiveIntervals
 
 if TYPE_CHECKING:
     from ipuperf.machine import Chip
@@ -142,22 +143,20 @@ class MemoryModel:
         vector_of = np.array([numbers.setdefault(kind.bytes, len(numbers)) for kind in kinds], dtype=np.int64)
         categories, code = self._always_live()
         totals = {}
-        for ipu, names in profile.names.items():
+        for ipu, block in profile.blocks.items():
             always = np.stack([vector.dense() for vector in categories[ipu].values()]).sum(axis=0)
-            live = profile.rows[ipu].copy()
-            live[:, 0] = vector_of[live[:, 0]]
-            totals[ipu] = sweep(len(names), list(numbers), live, always)
+            totals[ipu] = sweep(block, list(numbers), vector_of, always)
         return MemoryReport(
             categories=categories,
             variables=tuple(_variables(kinds, profile, self.numbers)),
-            step_names={ipu: tuple(names) for ipu, names in profile.names.items()},
+            step_names={ipu: block.names for ipu, block in profile.blocks.items()},
             not_always_live={ipu: ipu_totals.total for ipu, ipu_totals in totals.items()},
             max_tile={ipu: ipu_totals.fullest for ipu, ipu_totals in totals.items()},
             argmax_tile={ipu: ipu_totals.where for ipu, ipu_totals in totals.items()},
             peak={ipu: ipu_totals.peak for ipu, ipu_totals in totals.items()},
             bytes_per_tile=self.chip.bytes_per_tile,
             code=tuple(code),
-            step_ops={ipu: tuple(ops) for ipu, ops in profile.ops.items()},
+            step_ops={ipu: block.ops for ipu, block in profile.blocks.items()},
         )
 
     def _always_live(self) -> tuple[dict[int, dict[str, TileVector]], list[CodeInfo]]:
@@ -242,34 +241,30 @@ def _parts(copied: Mapping[tuple[Layout, int], int], tiles: int) -> np.ndarray:
 
 def _variables(kinds: list[StorageKind], profile: Profile, numbers: Mapping[Op, int]) -> Iterator[VariableInfo]:
     """One row per tensor with all its live stretches, and one per op's temporaries."""
-    for ipu, rows in profile.rows.items():
+    for ipu, block in profile.blocks.items():
         variables: dict[tuple[str, str], int] = {}
         representatives: list[StorageKind] = []
-        of_kind = np.full(len(kinds), -1, dtype=np.int64)
-        used, place = np.unique(rows[:, 0], return_index=True)
+        of_kind: dict[int, int] = {}
         # In the order in which they first live, not by the number of their kind.
-        for kind in used[np.argsort(place)].tolist():
+        for kind in block.kinds:
             name, category, *_ = kinds[kind]
             # A tensor may have several kinds, as each walk of its graph makes one.
             of_kind[kind] = variables.setdefault((name, category), len(variables))
             if len(variables) > len(representatives):
                 representatives.append(kinds[kind])
-        intervals_by_variable = _intervals(rows, of_kind[rows[:, 0]], len(representatives))
+        intervals_by_variable = _intervals(block, of_kind, len(representatives))
         for (name, category, dtype, size, op), intervals in zip(representatives, intervals_by_variable, strict=True):
             number = -1 if op is None else numbers.get(op, -1)
             yield VariableInfo(name, number, category, dtype, ipu, size, intervals, False)
 
 
-def _intervals(rows: np.ndarray, number: np.ndarray, count: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Live intervals of each of ``count`` variables, sorted and without duplicates.
-
-    ``number`` is the variable of each row.
-    """
-    live = rows[:, 2] > rows[:, 1]
-    table = np.stack([number[live], rows[live, 1], rows[live, 2]], axis=1)
-    table = table[np.lexsort((table[:, 2], table[:, 1], table[:, 0]))]
-    if len(table):
-        table = table[np.append(True, (table[1:] != table[:-1]).any(axis=1))]
-    stops = np.searchsorted(table[:, 0], np.arange(count + 1)).tolist()
-    pairs = list(zip(table[:, 1].tolist(), table[:, 2].tolist(), strict=True))
-    return (tuple(pairs[a:b]) for a, b in zip(stops, stops[1:], strict=False))
+def _intervals(main: Block, number: Mapping[int, int], count: int) -> list[LiveIntervals]:
+    """Live intervals of each of ``count`` variables; ``number`` is the variable of each kind."""
+    parts: list[list[tuple[tuple[tuple[int, int], ...], np.ndarray]]] = [[] for _ in range(count)]
+    for block, begins in main.begins().items():
+        spans: dict[int, set[tuple[int, int]]] = {}
+        for kind, begin, end in block.lives.tolist():
+            spans.setdefault(number[kind], set()).add((begin, end))
+        for variable, ranges in spans.items():
+            parts[variable].append((tuple(sorted(ranges)), begins))
+    return [LiveIntervals(tuple(found)) for found in parts]

@@ -18,6 +18,7 @@ from .planner.plan import ConvolutionPlan
 from .steps import Call, ControlStep, Cost, LocalStep, Repeat, Sequence, Step
 from .steps.control import indented
 from .tilevector import TileVector
+from .timeline import LiveIntervals, Timeline
 
 
 class OpInfo(NamedTuple):
@@ -63,7 +64,7 @@ class VariableInfo(NamedTuple):
     dtype: str
     ipu: int
     bytes: TileVector
-    intervals: tuple[tuple[int, int], ...]
+    intervals: LiveIntervals
     always_live: bool
     location: str = "tile"
 
@@ -88,8 +89,8 @@ class MemoryReport:
         categories: ``{ipu: {category: bytes per tile}}`` of always-live memory (code, state, constants, stack ...).
         variables: tensors with their live intervals.
         step_names: program step names, the index of the live intervals, per IPU.
-        not_always_live: ``{ipu: int64[steps]}`` bytes of the IPU.
-        max_tile, argmax_tile: ``{ipu: int64[steps]}`` bytes on the fullest tile (always live included) and which it is.
+        not_always_live: per IPU, bytes at each step.
+        max_tile, argmax_tile: per IPU, bytes on the fullest tile at each step (always live included) and which it is.
         peak: ``{ipu: int64[tiles]}`` not-always-live bytes per tile, at the step of the IPU's highest total.
         bytes_per_tile: the limit.
         code: the same bytes by op; what ops share counts for the first of them.
@@ -98,19 +99,19 @@ class MemoryReport:
 
     categories: Mapping[int, Mapping[str, TileVector]]
     variables: tuple[VariableInfo, ...]
-    step_names: Mapping[int, tuple[str, ...]]
-    not_always_live: Mapping[int, np.ndarray]
-    max_tile: Mapping[int, np.ndarray]
-    argmax_tile: Mapping[int, np.ndarray]
+    step_names: Mapping[int, Timeline]
+    not_always_live: Mapping[int, Timeline]
+    max_tile: Mapping[int, Timeline]
+    argmax_tile: Mapping[int, Timeline]
     peak: Mapping[int, np.ndarray]
     bytes_per_tile: int
     code: tuple[CodeInfo, ...] = ()
-    step_ops: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    step_ops: Mapping[int, Timeline] = field(default_factory=dict)
 
     def op_of_step(self, ipu: int, step: int) -> str:
         """The op of a program step, "" if there is none or it is not known."""
         ops = self.step_ops.get(ipu, ())
-        return ops[step] if step < len(ops) else ""
+        return str(ops[step]) if step < len(ops) else ""
 
     def always_live_bytes(self, ipu: int = 0) -> int:
         """Always-live bytes of the IPU (code, state, constants ...; variables excluded as PopVision counts them)."""
@@ -118,7 +119,7 @@ class MemoryReport:
 
     def peak_not_always_live(self, ipu: int = 0) -> int:
         """Highest not-always-live total of the IPU over the program."""
-        return int(self.not_always_live[ipu].max(initial=0))
+        return self.not_always_live[ipu].max(initial=0)
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,11 @@ from .planner.kernels import Kernel
 from .planner.plan import ConvolutionPlan, Request
 from .program import CodeInfo, DeviceProgram, MemoryReport, OpInfo, ProgramWarning, VariableInfo
 from .tilevector import TileVector
+from .timeline import LiveIntervals, Timeline
 
 _STEPS: list[type] = [vars(steps)[name] for name in steps.__all__ if is_dataclass(vars(steps)[name])]
 _OBJECTS: tuple[type, ...] = (DeviceProgram, MemoryReport, ConvolutionPlan, Request, Form, Axis, Types, Kernel, Chip)
-_OBJECTS += (CodeSizes, RearrangementRates, *_STEPS)
+_OBJECTS += (CodeSizes, RearrangementRates, Timeline, LiveIntervals, *_STEPS)
 _CLASSES: Mapping[str, type] = {kind.__name__: kind for kind in _OBJECTS}
 _NAMES: Mapping[str, tuple[str, ...]] = {
     name: tuple([item.name for item in fields(kind)]) for name, kind in _CLASSES.items()

@@ -20,6 +20,7 @@ from .rows import whole_numbers
 if TYPE_CHECKING:
     from ipuperf.lowering.program import MemoryReport
     from ipuperf.lowering.tilevector import TileVector
+    from ipuperf.lowering.timeline import LiveIntervals, Timeline
 
 Columns = dict[str, Any]
 
@@ -154,7 +155,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     Variables with the same live intervals form a class, which has its intervals once.
     """
     variables = memory.variables
-    classes: dict[tuple[tuple[int, int], ...], int] = {}
+    classes: dict[LiveIntervals, int] = {}
     group = [classes.setdefault(v.intervals, len(classes)) for v in variables]
     places = _places([variable.bytes for variable in variables])
     lists = {"name": "names", "category": "categories", "dtype": "dtypes", "location": "locations"}
@@ -163,8 +164,9 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     # Only classes of variables with tiles are listed.
     used = {code for code, count in zip(group, places["runs"].tolist(), strict=True) if count}
     seen = {intervals: code for intervals, code in classes.items() if code in used}
-    ends = whole_numbers(end for intervals in seen for span in intervals for end in span).reshape(-1, 2)
-    codes_of = np.repeat(whole_numbers(seen.values()), whole_numbers(map(len, seen)))
+    tables = [np.asarray(intervals) for intervals in seen]
+    ends = np.concatenate([np.empty((0, 2), dtype=np.int64), *tables])
+    codes_of = np.repeat(whole_numbers(seen.values()), whole_numbers(map(len, tables)))
     # Intervals without a step say nothing.
     live = ends[:, 0] < ends[:, 1]
     arrays = {
@@ -185,7 +187,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
 def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:
     numbers = ("ipu", "step", "always_live", "not_always_live", "max_tile", "argmax_tile")
     parts: dict[str, list[np.ndarray]] = {name: [np.empty(0, dtype=np.int64)] for name in numbers}
-    program: list[tuple[str, ...]] = []
+    program: list[Timeline] = []
     for index, names in memory.step_names.items():
         fixed = sum(int(tile_bytes.sum()) for tile_bytes in always.get(index, {}).values())
         parts["ipu"].append(np.full(len(names), ipus[index]))

@@ -13,6 +13,7 @@ from executables import digest
 
 from ipuperf.lowering import DeviceProgram, Phase, TileVector
 from ipuperf.lowering.planner.plan import ConvolutionPlan
+from ipuperf.lowering.timeline import LiveIntervals, Timeline
 from ipuperf.machine import Machine
 
 
@@ -30,6 +31,13 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, str):
         return re.sub(r" at \S+:\d+", "", value)
+    if isinstance(value, LiveIntervals):
+        return tuple(value)
+    if isinstance(value, Timeline):
+        leaf = value
+        while isinstance(leaf, Timeline):
+            leaf = leaf.parts[0]
+        return plain(tuple(value)) if isinstance(leaf, tuple) else value.tolist()
     if isinstance(value, ConvolutionPlan):
         return value.explain(), plain(value.values())
     if is_dataclass(value):

@@ -143,7 +143,7 @@ def test_layout_follows_the_source_and_memory_is_where_it_lies(built):
     assert {where[name] for name in (product.id, there.id)} == {0, 1}
     assert program.memory.step_names[0][-1] == program.memory.step_names[1][1] == "IpuCopy(0->1) and 1 more"
     (arrived,) = [info for info in program.memory.variables if info.name == there.id]
-    assert arrived.intervals == ((1, 3),)  # from the exchange to the addition
+    assert list(arrived.intervals) == [(1, 3)]  # from the exchange to the addition
     for ipu in (0, 1):
         assert program.memory.categories[ipu]["globalExchangeCode"].total > 0
 

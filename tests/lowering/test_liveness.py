@@ -99,7 +99,7 @@ def check(program, machine=GC200):
     walk = Walk(program, machine)
     memory = lower(program, machine).memory
     assert {ipu: len(names) for ipu, names in memory.step_names.items()} == walk.steps
-    assert {(v.ipu, v.name): v.intervals for v in memory.variables} == walk.intervals()
+    assert {(v.ipu, v.name): tuple(v.intervals) for v in memory.variables} == walk.intervals()
     size = {(v.ipu, v.name): v.bytes.total for v in memory.variables}
     for ipu, total in memory.not_always_live.items():
         lives = [(first, last, size[ipu, name]) for name, where, first, last in walk.lives if where == ipu]

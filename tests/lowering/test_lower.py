@@ -284,7 +284,7 @@ def test_intermediates_live_from_definition_to_last_use():
         second = add(graph, a, a)
         add(graph, first, second)
     memory = lower(program, GC200).memory
-    rows = {v.name: v.intervals for v in memory.variables}
+    rows = {v.name: tuple(v.intervals) for v in memory.variables}
     assert rows[first.id] == ((1, 4),)
     assert rows[second.id] == ((2, 4),)
     size = 4096 * 4
@@ -293,7 +293,8 @@ def test_intermediates_live_from_definition_to_last_use():
 
 def test_conservation_of_memory():
     memory = lower(remote_program(), POD4).memory
-    for ipu, total in memory.not_always_live.items():
+    for ipu, timeline in memory.not_always_live.items():
+        total = np.asarray(timeline)
         assert (total >= 0).all()
         assert memory.peak[ipu].sum() == total.max()
         steps = np.zeros(len(total), dtype=np.int64)
@@ -301,7 +302,7 @@ def test_conservation_of_memory():
             for first, last in row.intervals:
                 steps[first:last] += row.bytes.total
         assert np.array_equal(steps, total)
-        assert (memory.max_tile[ipu] >= memory.always_live_bytes(ipu) // POD4.chip.tiles).all()
+        assert (np.asarray(memory.max_tile[ipu]) >= memory.always_live_bytes(ipu) // POD4.chip.tiles).all()
 
 
 def test_program_that_does_not_fit_says_where_and_by_how_much():

@@ -12,9 +12,11 @@ that is nearest to the destination, and over IPU-Links from there.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 
 from ipuperf.machine.errors import MachineError
@@ -80,6 +82,33 @@ class Topology:
             ends = sorted({link.destination for link in self.links if link.source == source}, key=_natural)
             advice = f"{source} has links to {', '.join(ends)}" if ends else f"there is no node {source}"
             raise MachineError(f"topology: no link {source}->{destination}; {advice}") from None
+
+    def at_rates(self, rates: Mapping[tuple[str, str], Fraction]) -> Topology:
+        """These links with some of them at a part of their bandwidth.
+
+        Args:
+            rates: the part by the ends of a link; a link of rate 0 is down, and routes lead elsewhere.
+
+        Raises:
+            MachineError: links that are down leave no route.
+        """
+        links = []
+        for link in self.links:
+            rate = rates.get((link.source, link.destination), Fraction(1))
+            if rate == 0 and link.kind not in ("ipu_link", "gw_link"):
+                raise MachineError(f"no other route leads from {link.source} to {link.destination}")
+            if rate > 0:
+                bandwidth = max(1, math.floor(link.bandwidth_bytes_per_s * rate))
+                links.append(replace(link, bandwidth_bytes_per_s=bandwidth))
+        left = Topology(tuple(links), self.ipus)
+        for ipu, (before, now) in enumerate(zip(self._racks, left._racks, strict=True)):
+            if before != now:
+                raise MachineError(f"no IPU-Links are left that lead from IPU {self._racks.index(before)} to IPU {ipu}")
+        for ipu, rack in enumerate(self._racks):
+            for other in range(self.racks if self._gateways_beside else 0):
+                if other != rack and not left._gateway_path(ipu, other):
+                    raise MachineError(f"no GW-Links are left that lead from IPU {ipu} to rack {other}")
+        return left
 
     def neighbours(self, ipu: int) -> tuple[int, ...]:
         """The IPUs that have an IPU-Link to this one, ascending."""
@@ -303,8 +332,9 @@ class Topology:
 
 
 def _route_cost(links: tuple[Link, ...]) -> tuple[int, int, tuple[int, ...], tuple[tuple[str, int], ...]]:
-    # Negated, because the cheapest route is a minimum and the widest link has to win.
-    widths = tuple(-link.bandwidth_bytes_per_s for link in links)
+    # Negated, because the cheapest route is a minimum and the widest link has to win. Physical links are counted, as a
+    # link at part of its rate keeps its routes.
+    widths = tuple(-link.count for link in links)
     return len(links), max(widths), widths, tuple(_natural(link.destination) for link in links)
 
 

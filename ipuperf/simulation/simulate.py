@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ipuperf.collector import collector_paused
 from ipuperf.ir import ALL_DTYPES
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 Fidelity = Literal["phase", "tile"]
+T = TypeVar("T")
 
 TOLD_EVERY = 1_000
 """Instants of simulated time between two reports of progress."""
@@ -119,13 +120,13 @@ def simulate(
     if symmetry and may_be_alike(tree):
         # An error is raised again by the run below, whose message then speaks of all replicas.
         with contextlib.suppress(SimulationError):
-            return _with_few_classes(run, program.replicas)
+            return _with_few_classes(run, _beginning(program, machine, host_processes))
     return run(ReplicaClasses.all_apart(program.replicas))
 
 
 def _checked_tree(program: DeviceProgram, machine: Machine, fold: bool, fidelity: Fidelity) -> ProgramTree:
     check_placement(program, machine)
-    tree = ProgramTree(program, fold=fold)
+    tree = ProgramTree(program, fold=fold, tiles_per_ipu=machine.chip.tiles)
     check_steps(tree, machine)
     # Where each execution is a row, the length of the trace is known beforehand.
     if not fold or fidelity == "tile":
@@ -175,20 +176,36 @@ def _check_host_options(options: _HostOptions, replicas: int) -> None:
         raise SimulationError(f"before.cycles is {options.run_before.cycles}, it must not be negative")
 
 
-def _with_few_classes(run: Callable[[ReplicaClasses], Trace], replicas: int) -> Trace:
-    """The trace from a simulation with classes of replicas, which become smaller until the members of each do the same.
+def _beginning(program: DeviceProgram, machine: Machine, processes: int) -> ReplicaClasses:
+    """The first classes of replicas: all are alike but for the faults of their IPUs, and of their hosts."""
+    faults, alike = machine.faults, ReplicaClasses.all_alike(program.replicas)
+    if not faults:
+        return alike
+    slow = [tuple(map(faults.of_ipu, ipus)) for ipus in program.placement]
+    servers = _servers(program, machine, processes) if faults.jitters else [0] * program.replicas
+    members: dict[tuple[object, ...], list[int]] = {}
+    for replica, key in enumerate(zip(slow, servers, strict=True)):
+        members.setdefault(key, []).append(replica)
+    return alike.split(list(members.values()))
+
+
+def _with_few_classes(run: Callable[[ReplicaClasses], T], classes: ReplicaClasses) -> T:
+    """What a simulation with classes of replicas gives; they become smaller until the members of each do the same.
+
+    Args:
+        run: simulates with certain classes.
+        classes: the first ones.
 
     Raises:
         Asymmetric: the classes would hold hardly more than one replica each, or there were too many beginnings.
     """
-    classes = ReplicaClasses.all_alike(replicas)
     for _ in range(MOST_BEGINNINGS):
+        if 2 * len(classes.members) > len(classes.of) + 1:
+            break
         try:
             return run(classes)
         except Asymmetric as difference:
             classes = classes.split(difference.apart)
-            if 2 * len(classes.members) > replicas + 1:
-                raise
     raise Asymmetric("the replicas come to differ again and again")
 
 
@@ -210,7 +227,7 @@ def _build(
     servers = _servers(program, machine, options.processes)
     classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
     recorder = Recorder(len(classes.members) * lanes)
-    network = Network(events, machine.topology.links, chip.clock_hz, recorder)
+    network = Network(events, machine.faulty_topology.links, chip.clock_hz, recorder)
     copied_slices = [count_copies(instructions, ipu) for ipu, instructions in tree.lists()]
     streams = _streams(program, copied_slices)
     delays = Delays(
@@ -227,7 +244,9 @@ def _build(
         network=network,
         host=HostServer(events, work, options.depth, totals, recorder, servers, classes, options.threads),
         recorder=recorder,
-        topology=machine.topology,
+        topology=machine.faulty_topology,
+        planned=machine.topology,
+        faults=machine.faults,
         placement=program.placement,
         clock_hz=chip.clock_hz,
         delays=delays,
@@ -376,7 +395,7 @@ def _trace(
         "loops": executed.loops(),
         "instances": executed.instances,
         **memory.makers(),
-        "links": link_rows(machine.topology.links),
+        "links": link_rows(machine.faulty_topology.links),
         "transfers": lambda: transfer_rows(recorder, unfolding),
         "host_events": lambda: host_rows(recorder.host, unfolding, streams, run, run_before),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [executed.end]},

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
+from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeVar
 
 from ipuperf.machine.errors import MachineError
@@ -32,7 +33,6 @@ from ipuperf.near_names import instead_of
 
 if TYPE_CHECKING:
     from numpy import ndarray
-    from numpy.random import Generator
 
 Cycles = TypeVar("Cycles", int, "ndarray")
 
@@ -85,20 +85,20 @@ class Jitter:
     law: str
     numbers: tuple[float, ...]
 
-    def draw(self, generator: Generator, count: int = 1) -> list[float]:
-        """``count`` independent times in seconds."""
+    def seconds(self, place: float) -> float:
+        """The time at this place of the distribution (above 0, below 1): the inverse of its distribution function."""
         first, second = (*self.numbers, 0.0)[:2]
         if self.law == "uniform":
-            return [first + (second - first) * place for place in generator.random(count)]
+            return first + (second - first) * place
         if self.law == "exponential":
-            return [float(time) for time in generator.exponential(first, count)]
+            return -first * math.log1p(-place)
         if self.law == "lognormal":
-            return [first * math.exp(second * normal) for normal in generator.standard_normal(count)]
-        return [first] * count
+            return first * math.exp(second * NormalDist().inv_cdf(place))
+        return first
 
     @property
     def varies(self) -> bool:
-        """Whether two draws may differ."""
+        """Whether two times may differ."""
         first, second = (*self.numbers, 0.0)[:2]
         if self.law == "uniform":
             return first != second

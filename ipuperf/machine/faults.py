@@ -156,7 +156,7 @@ class Faults:
                     try:
                         topology.link(*ends)
                     except MachineError as error:
-                        raise _wrong(fault.text, str(error)) from None
+                        raise _wrong(fault.text, str(error).removeprefix("topology: ")) from None
                     rates[ends] = min(rates.get(ends, (Fraction(1), "")), (fault.rate, fault.text))
         if not rates:
             return topology

@@ -448,5 +448,6 @@ def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_dept
             for key, figure in machine.figures.items()
             if figure.kind in ("calibrated", "assumed")
         ],
+        **({"faults": {"texts": machine.faults.texts}} if machine.faults else {}),
         "warnings": warnings,
     }

@@ -114,7 +114,7 @@ def read_origin(folder: Path) -> Origin:
     path = folder / ORIGIN
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        words = {name: tuple(fields.get(name, ())) for name in ("arguments", "faults")}
+        words = {"arguments": tuple(fields["arguments"]), "faults": tuple(fields.get("faults", ()))}
         origin = Origin(**{**fields, **words})
     except FileNotFoundError:
         raise OriginError(f"{folder} has no {ORIGIN}, which says what program made the trace") from None

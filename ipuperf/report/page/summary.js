@@ -61,13 +61,13 @@ function faultsOf(faults) {
   const said = faults.lines.slice(0, faults.lines.length - faults.blame.length);
   const lines = said.map((/** @type {string} */ text) => make("li", {}, text));
   const parts = [make("h2", {}, "What the faults of the machine cost"), make("ul", {}, ...lines)];
-  if (faults.cycles.length > 1) parts.push(spread(faults));
+  if (faults.cycles.length > 1) parts.push(rowOfSamples(faults));
   if (faults.blame.length) parts.push(sortable(columns, faults.blame, { name: "faults" }));
   return [make("div", { id: "faults" }, ...parts)];
 }
 
 /** A mark for each sample, and one for each quantile, from the shortest to the longest run. @param {any} faults */
-function spread(faults) {
+function rowOfSamples(faults) {
   const first = faults.cycles[0];
   const range = Math.max(faults.cycles[faults.cycles.length - 1] - first, 1);
   const at = (/** @type {number} */ cycles) => `left:${(99 * (cycles - first)) / range}%;width:0.3%;`;

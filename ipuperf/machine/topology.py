@@ -6,7 +6,8 @@ one IPU-Machine), ``nic0`` (its network card to the host) and ``host0``. IPU num
 
 IPUs joined by IPU-Links stand in one **rack** (an IPU-Link domain). A route from one rack to another leads through
 gateways: up to the sender's own gateway, over the fewest GW-Links to a gateway of the other rack, down to the IPU there
-that is nearest to the destination, and over IPU-Links from there.
+that is nearest to the destination, and over IPU-Links from there. Where no GW-Links lead on from the sender's gateway
+(they are down), the route begins with IPU-Links to the nearest IPU that has some.
 """
 
 from __future__ import annotations
@@ -104,10 +105,10 @@ class Topology:
         for ipu, (before, now) in enumerate(zip(self._racks, left._racks, strict=True)):
             if before != now:
                 raise MachineError(f"no IPU-Links are left that lead from IPU {self._racks.index(before)} to IPU {ipu}")
-        for ipu, rack in enumerate(self._racks):
-            for other in range(self.racks if self._gateways_beside else 0):
-                if other != rack and not left._gateway_path(ipu, other):
-                    raise MachineError(f"no GW-Links are left that lead from IPU {ipu} to rack {other}")
+        firsts = [self._racks.index(rack) for rack in range(self.racks)] if self._gateways_beside else []
+        for first, rack in itertools.product(firsts, range(self.racks)):
+            if self._racks[first] != rack and left._exit(first, rack) < 0:
+                raise MachineError(f"no GW-Links are left that lead from IPU {first} to rack {rack}")
         return left
 
     def neighbours(self, ipu: int) -> tuple[int, ...]:
@@ -122,7 +123,7 @@ class Topology:
         # Within a rack the precomputed distances are enough.
         if self._distances[source][destination] >= 0:
             return True
-        return self._gateway_path(source, self.rack(destination)) != ()
+        return self._exit(source, self.rack(destination)) >= 0
 
     def hops(self, source: int, destination: int) -> int:
         """Number of links on the route between two IPUs (0 from an IPU to itself)."""
@@ -283,8 +284,19 @@ class Topology:
             (),
         )
 
+    def _exit(self, ipu: int, rack: int) -> int:
+        """The nearest IPU from whose gateway GW-Links lead to ``rack`` (``ipu`` itself where all are up); -1: none."""
+        if self._gateway_path(ipu, rack):
+            return ipu
+        distance = self._distances[ipu]
+        others = [other for other in range(self.ipus) if distance[other] > 0 and self._gateway_path(other, rack)]
+        return min(others, key=lambda other: (distance[other], other), default=-1)
+
     def _cross_racks(self, source: int, destination: int) -> tuple[Link, ...]:
         """The route through gateways to an IPU of another rack."""
+        leaving = self._exit(source, self.rack(destination))
+        if leaving != source:
+            return self.route(source, leaving) + self.route(leaving, destination)
         path = self._gateway_path(source, self.rack(destination))
         distance = self._distances
         # The IPU-Links of the other rack are used as little as possible.

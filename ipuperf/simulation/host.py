@@ -305,8 +305,6 @@ class HostServer:
         return (
             tuple((end - time, key) for end, key in self._served),
             tuple(self._lines[key].state() for key in sorted(self._lines)),
-            # No period in which a time was drawn comes again.
-            self.drawn,
         )
 
     def issued(self) -> dict[ChannelKey, int]:

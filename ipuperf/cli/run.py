@@ -104,6 +104,21 @@ class _RunCommand(click.Command):
     metavar="MS",
     help="Milliseconds that the script itself takes between two calls (loading data), as part of each call.",
 )
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="TEXT",
+    help="Something wrong with the machine, as 'ipu 3 at 0.95', 'link ipu0-ipu1 down', 'host sync exponential 20us'; "
+    "may be repeated.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Draw N runs on a machine with faults, for quantiles.",
+)
+@click.option("--seed", type=click.IntRange(min=0), metavar="S", help="Seed of the samples.  [default: 0]")
 @click.option("--no-numbers", is_flag=True, help="Compute no values: end where the first are needed, and simulate.")
 @click.option("--strict-memory", is_flag=True, help="Fail when a tile's memory is exceeded instead of warning.")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -113,6 +128,9 @@ def run(
     clock: str,
     report: Path | None,
     between_calls: float,
+    faults: tuple[str, ...],
+    samples: int | None,
+    seed: int | None,
     no_numbers: bool,
     strict_memory: bool,
     args: tuple[str, ...],
@@ -124,17 +142,15 @@ def run(
     At the end of a script that went well standard error has, for each session that was simulated, the time of a run,
     throughput, what bounds it, peak memory, and where the report is.
     """
-    from ipuperf.machine import load_machine
     from ipuperf.report import folder_kept
     from ipuperf.runtime.origin import origin_of
     from ipuperf.runtime.reports import Journal, finished, unfinished
     from ipuperf.runtime.settings import AUTO, RunSettings, use_settings
 
-    if machine != AUTO:
-        load_machine(machine)  # an unknown or faulty machine gives one line of error before the script starts
+    _check_machine(None if machine == AUTO else machine, faults, samples, seed)
     there = None if report is None else report.absolute()  # a script may change its working directory
     script_seconds = between_calls / 1e3
-    origin = None if there is None else origin_of(script, args, machine, clock, script_seconds)
+    origin = None if there is None else origin_of(script, args, machine, clock, script_seconds, faults)
     settings = RunSettings(
         machine,
         report_directory=there,
@@ -142,6 +158,9 @@ def run(
         origin=origin,
         numbers=not no_numbers,
         between_calls=script_seconds,
+        faults=faults,
+        samples=samples or 0,
+        seed=seed or 0,
     )
     with folder_kept(there), use_settings(settings):
         if there is not None and origin is not None:
@@ -157,6 +176,20 @@ def run(
             for executable in settings.executables:
                 _ = executable.trace
         raise SystemExit(_finish(settings, report, code, ended))
+
+
+def _check_machine(name: str | None, faults: tuple[str, ...], samples: int | None, seed: int | None) -> None:
+    """Raise before the script starts for a wrong machine or fault, or for samples where nothing is at fault."""
+    from ipuperf.machine import load_machine, parse_faults
+
+    parse_faults(faults)
+    machine = None if name is None else load_machine(name).with_faults(*faults)
+    if seed is not None and samples is None:
+        raise click.UsageError("--seed is for --samples N, which is missing.")
+    if samples is not None and not faults and (machine is None or not machine.faults):
+        raise click.UsageError(
+            "--samples is for a machine with faults: add --fault TEXT, or a machine file with faults."
+        )
 
 
 def _run(script: Path, args: tuple[str, ...], clock: str) -> tuple[int, bool]:

@@ -8,6 +8,7 @@ This room knows nothing about programs and imports no other room.
 from __future__ import annotations
 
 from ipuperf.machine.errors import MachineError, TooFewIpusError
+from ipuperf.machine.faults import Faults, Jitter, SlowIpu, SlowLink, parse_faults
 from ipuperf.machine.figures import KINDS, Absence, Figure
 from ipuperf.machine.loader import list_machines, load_machine, load_scaled
 from ipuperf.machine.model import Bundle, Chip, Host, IpuMachine, Machine, StreamingMemory
@@ -19,17 +20,22 @@ __all__ = [
     "Absence",
     "Bundle",
     "Chip",
+    "Faults",
     "Figure",
     "Host",
     "IpuLink",
     "IpuMachine",
+    "Jitter",
     "Link",
     "Machine",
     "MachineError",
+    "SlowIpu",
+    "SlowLink",
     "StreamingMemory",
     "TooFewIpusError",
     "Topology",
     "list_machines",
     "load_machine",
     "load_scaled",
+    "parse_faults",
 ]

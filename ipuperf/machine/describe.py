@@ -28,6 +28,7 @@ def describe(machine: Machine) -> str:
         _section("Host", _host_rows(machine.host)),
         "Links\n" + _indent(_link_table(machine.topology)),
         "Topology\n" + _indent(draw_topology(machine.topology)),
+        *(["Faults\n" + _indent("\n".join(machine.faults.texts)) + "\n"] if machine.faults else []),
         "Figures\n" + _indent(_figure_table(machine)),
     ]
     return "\n".join(parts).rstrip() + "\n"
@@ -61,6 +62,7 @@ def as_dict(machine: Machine) -> dict[str, Any]:
         "chip": {key: value for key, value in dataclasses.asdict(machine.chip).items() if key != "original"},
         "ipu_machine": dataclasses.asdict(machine.ipu_machine),
         "host": dataclasses.asdict(machine.host),
+        "faults": machine.faults.texts,
         "links": [dataclasses.asdict(link) for link in machine.topology.links],
         "figures": {key: dataclasses.asdict(figure) for key, figure in machine.figures.items()},
         "absences": {key: dataclasses.asdict(absence) for key, absence in machine.absences.items()},

@@ -2,7 +2,8 @@
 
 A machine file names its parts (``[parts] chip = "gc200"``, ...). Layers are laid over each other from the bottom up:
 the parts, each after what it ``extends``, then the machine file, after what it ``extends``. A later layer replaces a
-figure whole, with its unit, source and kind, so provenance never gets mixed. A user's file looks like this::
+figure whole, with its unit, source and kind, so provenance never gets mixed; so it does the list of faults. A user's
+file looks like this::
 
     extends = "pod4"
 
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from ipuperf.kinds import checked
 from ipuperf.machine.errors import MachineError
+from ipuperf.machine.faults import parse_faults
 from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value, scaled_figure
 from ipuperf.machine.model import (
     Bundle,
@@ -306,7 +308,7 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
     ipus, machines, wiring, racks = _system(reader, ipu_machine)
     figures = {key: figure for key, figure in reader.figures.items() if isinstance(figure, Figure)}
     absences = {key: figure for key, figure in reader.figures.items() if isinstance(figure, Absence)}
-    return Machine(
+    machine = Machine(
         name=name,
         description=next(
             (layer.texts["description"] for layer in stack.machine_layers[::-1] if "description" in layer.texts), name
@@ -322,6 +324,20 @@ def _build(stack: _Stack, factors: Mapping[str, float] | None = None) -> Machine
         absences=FrozenMapping(absences),
         racks=racks,
     )
+    return _with_faults(machine, stack)
+
+
+def _with_faults(machine: Machine, stack: _Stack) -> Machine:
+    """The machine with the faults of the last file that says any."""
+    for layer in stack.machine_layers[::-1]:
+        if layer.faults:
+            try:
+                return machine.with_only(parse_faults(layer.faults))
+            except MachineError as error:
+                raise MachineError(f"{layer.file}: faults: {error}") from None
+        if layer.faults is not None:
+            break
+    return machine
 
 
 def _chip(reader: _Reader) -> Chip:

@@ -11,8 +11,10 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from ipuperf.machine.errors import MachineError, TooFewIpusError
+from ipuperf.machine.faults import NO_FAULTS, Faults, parse_faults
 from ipuperf.machine.figures import Absence, Figure
 from ipuperf.machine.topology import Topology
 
@@ -300,7 +302,8 @@ class Machine:
 
     ``wiring`` is "single", "ladder" or "torus" (see `ipuperf.machine.wiring`) and holds for each of the ``racks``.
     ``figures`` maps the dotted key of every number to its provenance. ``absences`` holds what the machine explicitly
-    does not have.
+    does not have. ``faults`` are what is wrong with it; no other field knows of them, as programs are compiled for a
+    machine that works.
     """
 
     name: str
@@ -315,6 +318,31 @@ class Machine:
     figures: Mapping[str, Figure] = field(compare=False, repr=False)
     absences: Mapping[str, Absence] = field(compare=False, repr=False)
     racks: int = 1
+    faults: Faults = NO_FAULTS
+
+    @cached_property
+    def faulty_topology(self) -> Topology:
+        """The links as :attr:`faults` leave them; :attr:`topology` itself where no link is concerned."""
+        return self.faults.on_links(self.topology)
+
+    def with_faults(self, *texts: str) -> Machine:
+        """This machine with these faults besides its own (:mod:`ipuperf.machine.faults` says how they are written).
+
+        Raises:
+            MachineError: a text says no fault; an IPU, tile or link that does not exist; no route is left.
+        """
+        return self.with_only(Faults((*self.faults.faults, *parse_faults(texts).faults)))
+
+    def with_only(self, faults: Faults) -> Machine:
+        """This machine with ``faults`` and no others.
+
+        Raises:
+            MachineError: as for :meth:`with_faults`.
+        """
+        faults.check(self.num_ipus, self.chip.tiles)
+        machine = replace(self, faults=faults)
+        _ = machine.faulty_topology  # raises where there is no such link, or no route
+        return machine
 
     def with_script(self, seconds: float) -> Machine:
         """This machine with a script that takes ``seconds`` between two calls."""

@@ -121,6 +121,9 @@ TEXTS = (
 )
 PAIRS = ("ipu_machine.bundles.*.between", "ipu_machine.cables.*.between")
 
+FAULTS = "faults"
+"""The key of a machine file for what is wrong with the machine, a list of texts (`ipuperf.machine.faults`)."""
+
 _CHOICES = {"chip.architecture": ARCHITECTURES, "system.wiring": WIRINGS}
 _WILD = frozenset({"bundles", "cables"})
 _SECTION = {"chip": "chip", "ipu-machine": "ipu_machine", "host": "host"}
@@ -129,12 +132,13 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class FileLayer:
-    """One checked file: its path as shown in messages, its texts, IPU pairs and figures by dotted key."""
+    """One checked file: its path as shown in messages, its texts, IPU pairs and figures by dotted key, its faults."""
 
     file: str
     texts: Mapping[str, str]
     pairs: Mapping[str, tuple[int, int]]
     figures: Mapping[str, Figure | Absence]
+    faults: tuple[str, ...] | None = None
 
 
 def canonical(dotted: str) -> str:
@@ -173,21 +177,24 @@ def read_layer(path: Path, room: str) -> FileLayer:
     texts: dict[str, str] = {}
     pairs: dict[str, tuple[int, int]] = {}
     figures: dict[str, Figure | Absence] = {}
+    faults: tuple[str, ...] | None = None
     allowed = allowed_keys(room)
     for dotted, value in _leaves(file, "", data, allowed):
         where, key = f"{file}: {dotted}", canonical(dotted)
-        if key in FIGURES:
+        if key == FAULTS:
+            faults = _lines(where, value)
+        elif key in FIGURES:
             figures[dotted] = read_figure(where, value, FIGURES[key], key in STREAMING_MEMORY)
         elif key in PAIRS:
             pairs[dotted] = _pair(where, value)
         else:
             texts[dotted] = _word(where, value, _CHOICES.get(key))
-    return FileLayer(file, texts, pairs, figures)
+    return FileLayer(file, texts, pairs, figures, faults)
 
 
 def allowed_keys(room: str) -> frozenset[str]:
     """The canonical dotted keys a file of this room may hold."""
-    keys = {*FIGURES, *TEXTS, *PAIRS}
+    keys = {*FIGURES, *TEXTS, *PAIRS, FAULTS}
     if room == "machine":
         return frozenset(keys)
     return frozenset({key for key in keys if key.startswith(f"{_SECTION[room]}.")} | {"extends", "description"})
@@ -226,6 +233,12 @@ def _pair(where: str, value: Any) -> tuple[int, int]:
     if not isinstance(value, list) or len(value) != 2 or not all(type(ipu) is int and ipu >= 0 for ipu in value):
         raise MachineError(f"{where}: {value!r} is not a pair of IPU numbers such as [0, 1]")
     return value[0], value[1]
+
+
+def _lines(where: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise MachineError(f"{where}: {value!r} is not a list of texts such as ['ipu 3 at 0.95']")
+    return tuple(value)
 
 
 def _word(where: str, value: Any, choices: tuple[str, ...] | None) -> str:

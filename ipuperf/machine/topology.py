@@ -6,15 +6,18 @@ one IPU-Machine), ``nic0`` (its network card to the host) and ``host0``. IPU num
 
 IPUs joined by IPU-Links stand in one **rack** (an IPU-Link domain). A route from one rack to another leads through
 gateways: up to the sender's own gateway, over the fewest GW-Links to a gateway of the other rack, down to the IPU there
-that is nearest to the destination, and over IPU-Links from there.
+that is nearest to the destination, and over IPU-Links from there. Where no GW-Links lead on from the sender's gateway
+(they are down), the route begins with IPU-Links to the nearest IPU that has some.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 
 from ipuperf.machine.errors import MachineError
@@ -81,6 +84,33 @@ class Topology:
             advice = f"{source} has links to {', '.join(ends)}" if ends else f"there is no node {source}"
             raise MachineError(f"topology: no link {source}->{destination}; {advice}") from None
 
+    def at_rates(self, rates: Mapping[tuple[str, str], Fraction]) -> Topology:
+        """These links with some of them at a part of their bandwidth.
+
+        Args:
+            rates: the part by the ends of a link; a link of rate 0 is down, and routes lead elsewhere.
+
+        Raises:
+            MachineError: links that are down leave no route.
+        """
+        links = []
+        for link in self.links:
+            rate = rates.get((link.source, link.destination), Fraction(1))
+            if rate == 0 and link.kind not in ("ipu_link", "gw_link"):
+                raise MachineError(f"no other route leads from {link.source} to {link.destination}")
+            if rate > 0:
+                bandwidth = max(1, math.floor(link.bandwidth_bytes_per_s * rate))
+                links.append(replace(link, bandwidth_bytes_per_s=bandwidth))
+        left = Topology(tuple(links), self.ipus)
+        for ipu, (before, now) in enumerate(zip(self._racks, left._racks, strict=True)):
+            if before != now:
+                raise MachineError(f"no IPU-Links are left that lead from IPU {self._racks.index(before)} to IPU {ipu}")
+        firsts = [self._racks.index(rack) for rack in range(self.racks)] if self._gateways_beside else []
+        for first, rack in itertools.product(firsts, range(self.racks)):
+            if self._racks[first] != rack and left._exit(first, rack) < 0:
+                raise MachineError(f"no GW-Links are left that lead from IPU {first} to rack {rack}")
+        return left
+
     def neighbours(self, ipu: int) -> tuple[int, ...]:
         """The IPUs that have an IPU-Link to this one, ascending."""
         self._check(ipu)
@@ -93,7 +123,7 @@ class Topology:
         # Within a rack the precomputed distances are enough.
         if self._distances[source][destination] >= 0:
             return True
-        return self._gateway_path(source, self.rack(destination)) != ()
+        return self._exit(source, self.rack(destination)) >= 0
 
     def hops(self, source: int, destination: int) -> int:
         """Number of links on the route between two IPUs (0 from an IPU to itself)."""
@@ -254,8 +284,19 @@ class Topology:
             (),
         )
 
+    def _exit(self, ipu: int, rack: int) -> int:
+        """The nearest IPU from whose gateway GW-Links lead to ``rack`` (``ipu`` itself where all are up); -1: none."""
+        if self._gateway_path(ipu, rack):
+            return ipu
+        distance = self._distances[ipu]
+        others = [other for other in range(self.ipus) if distance[other] > 0 and self._gateway_path(other, rack)]
+        return min(others, key=lambda other: (distance[other], other), default=-1)
+
     def _cross_racks(self, source: int, destination: int) -> tuple[Link, ...]:
         """The route through gateways to an IPU of another rack."""
+        leaving = self._exit(source, self.rack(destination))
+        if leaving != source:
+            return self.route(source, leaving) + self.route(leaving, destination)
         path = self._gateway_path(source, self.rack(destination))
         distance = self._distances
         # The IPU-Links of the other rack are used as little as possible.
@@ -303,8 +344,9 @@ class Topology:
 
 
 def _route_cost(links: tuple[Link, ...]) -> tuple[int, int, tuple[int, ...], tuple[tuple[str, int], ...]]:
-    # Negated, because the cheapest route is a minimum and the widest link has to win.
-    widths = tuple(-link.bandwidth_bytes_per_s for link in links)
+    # Negated, because the cheapest route is a minimum and the widest link has to win. Physical links are counted, as a
+    # link at part of its rate keeps its routes.
+    widths = tuple(-link.count for link in links)
     return len(links), max(widths), widths, tuple(_natural(link.destination) for link in links)
 
 

@@ -244,6 +244,10 @@ def summary_of(trace: Trace, summary: dict[str, Any], time: StepTime | None) -> 
         _execution(trace, summary, time),
         _traffic(summary),
     ]
+    if trace.meta.get("faults"):
+        from ipuperf.report.faults import fault_rows  # it says durations as this module does
+
+        parts.insert(4, ["Faults:", *(_line(label, value) for label, value in fault_rows(trace.meta))])
     for title, key in (("Warnings:", "warnings"), ("Assumptions:", "assumptions")):
         if trace.meta[key]:
             parts.append([title, *(f"  - {text}" for text in trace.meta[key])])

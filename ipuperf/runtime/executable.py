@@ -141,7 +141,8 @@ class Executable:
         lowering, host, options: how it is lowered, how it uses the host, and what a run is.
 
     Raises:
-        MachineError: the program's replicas do not fit the machine.
+        MachineError: the program's replicas do not fit the machine; the settings have faults that it cannot have, or
+            ask for samples of a machine without any.
     """
 
     def __init__(
@@ -174,6 +175,12 @@ class Executable:
         )
         if self.settings.between_calls:
             self.machine = self.machine.with_script(self.settings.between_calls)
+        if self.settings.faults:
+            self.machine = self.machine.with_faults(*self.settings.faults)
+        if self.settings.samples and not self.machine.faults:
+            from ipuperf.machine import MachineError
+
+            raise MachineError(f"{self.machine.name} has no faults, so all {self.settings.samples:,} samples are equal")
         # Sessions that have run are saved before another begins (:mod:`.reports`).
         keep_finished(self.settings)
         self.settings.executables.append(self)
@@ -299,10 +306,21 @@ class Executable:
 
         program = self.device_program
         with self.ir.deep_calls(), simulating(self.name) as progress, timed(f"{self.name}: simulated one run"):
-            trace = simulate(program, self.machine, progress=progress, **self.host_options)
+            trace = simulate(
+                program, self.machine, progress=progress, draw=(self.settings.seed, 0), **self.host_options
+            )
+        if self.machine.faults:
+            trace.meta["faults"] = self._sampled(program)
         if self.options.samples_per_run is not None:
             trace.meta["samples_per_run"] = self.options.samples_per_run
         return trace
+
+    def _sampled(self, program: DeviceProgram) -> dict[str, Any]:
+        from ipuperf.simulation import sampled
+
+        samples = max(1, self.settings.samples)
+        with timed(f"{self.name}: sampled {samples:,} runs on a machine with faults"):
+            return sampled(program, self.machine, samples, self.settings.seed, **self.host_options)
 
     @cached_property
     def simulated_run_cycles(self) -> int:

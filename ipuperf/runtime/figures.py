@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ipuperf.report import duration, interval, step_time
+from ipuperf.report.faults import fault_sentences
 from ipuperf.trace import TraceError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def figures_of(executable: Executable) -> list[str]:
     where = f"{used} IPU{'s' if used > 1 else ''}" if used == all_ipus else f"{used} of {all_ipus} IPUs"
     where = f"{where} of {meta['machine']}"
     lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
+    lines += fault_sentences(meta)
     rate = (samples or 1) / seconds if seconds else 0.0
     shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"
     lines.append(f"{shown} {'samples' if samples else 'runs'}/s")

@@ -33,6 +33,7 @@ class Origin:
         machine: name of a preset, absolute path of a machine file, or ``auto``.
         clock: ``simulated`` or ``wall``.
         between_calls: seconds that the script takes between two calls, as the user says.
+        faults: what is wrong with the machine besides what its file says.
         folder: the working directory at the start.
         environment: environment variables that programs for IPUs read.
         session: number of the session in the report, in order of creation.
@@ -46,6 +47,7 @@ class Origin:
     machine: str = "auto"
     clock: str = "simulated"
     between_calls: float = 0.0
+    faults: tuple[str, ...] = ()
     folder: str = "."
     environment: dict[str, str] = field(default_factory=dict)
     session: int = 0
@@ -76,7 +78,14 @@ def content_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str, between_calls: float = 0.0) -> Origin:
+def origin_of(
+    script: Path,
+    arguments: Sequence[str],
+    machine: str,
+    clock: str,
+    between_calls: float = 0.0,
+    faults: Sequence[str] = (),
+) -> Origin:
     """Describe how a program is started in this process."""
     if Path(machine).is_file():
         # A later run may start in another folder.
@@ -90,6 +99,7 @@ def origin_of(script: Path, arguments: Sequence[str], machine: str, clock: str, 
         machine,
         clock,
         between_calls,
+        tuple(faults),
         os.getcwd(),
         environment=environment,
     )
@@ -104,7 +114,8 @@ def read_origin(folder: Path) -> Origin:
     path = folder / ORIGIN
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        origin = Origin(**{**fields, "arguments": tuple(fields["arguments"])})
+        words = {"arguments": tuple(fields["arguments"]), "faults": tuple(fields.get("faults", ()))}
+        origin = Origin(**{**fields, **words})
     except FileNotFoundError:
         raise OriginError(f"{folder} has no {ORIGIN}, which says what program made the trace") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

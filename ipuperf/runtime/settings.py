@@ -40,7 +40,9 @@ class RunSettings:
     journal: keeps finished sessions on disk while the program runs; None: nothing does. numbers: whether values are
     computed; if not, a program ends where it needs the first of them. before_values: called with each executable before
     the first of its values is needed; an exception it raises ends the program. between_calls: seconds that the script
-    takes between two calls, such as loading data; they count as part of each call.
+    takes between two calls, such as loading data; they count as part of each call. faults: what is wrong with the
+    machine besides what its file says (:mod:`ipuperf.machine.faults`). samples: how many runs are drawn on a machine
+    with faults; 0: none are asked for. seed: of their draws.
     """
 
     machine: str | Machine = AUTO
@@ -52,6 +54,9 @@ class RunSettings:
     numbers: bool = True
     before_values: Callable[[Executable], None] | None = None
     between_calls: float = 0.0
+    faults: tuple[str, ...] = ()
+    samples: int = 0
+    seed: int = 0
 
 
 def current_settings() -> RunSettings:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from ipuperf.simulation import steps as steps  # registers the kinds of steps
 from ipuperf.simulation.errors import SimulationError
 from ipuperf.simulation.recorder import RunBefore
+from ipuperf.simulation.samples import sampled
 from ipuperf.simulation.sharing import fair_rates
 from ipuperf.simulation.simulate import Fidelity, simulate
 
-__all__ = ["Fidelity", "RunBefore", "SimulationError", "fair_rates", "simulate"]
+__all__ = ["Fidelity", "RunBefore", "SimulationError", "fair_rates", "sampled", "simulate"]

@@ -31,7 +31,7 @@ from .recorder import Flight, Label
 from .templates import Send
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Topology
+    from ipuperf.machine import Faults, Topology
 
     from .world import World
 
@@ -129,12 +129,15 @@ class Courses:
 
     Args:
         planner: plans the rounds.
+        topology: the routes of the sends.
+        faults: the additions of a round last as long as on the slowest member (a simplification).
     """
 
-    def __init__(self, planner: Planner, network: Network, topology: Topology) -> None:
+    def __init__(self, planner: Planner, network: Network, topology: Topology, faults: Faults) -> None:
         self._planner = planner
         self._network = network
         self._topology = topology
+        self._faults = faults
         self._known: dict[tuple[object, ...], Course] = {}
         self._sends: dict[tuple[tuple[int, int], ...], tuple[list[SendBundle], dict[int, int]]] = {}
 
@@ -151,6 +154,7 @@ class Courses:
         for planned_round in plan.rounds:
             bundles, ends = self._bundled(planned_round.sends)
             chunk, reduce = planned_round.chunk(step.bytes), reduce_cycles(planned_round, step, len(ipus))
+            reduce = max(self._faults.cycles_of(ipu, reduce) for ipu in ipus)
             last_alike = len(rounds) + planned_round.times - 1
             rounds += [
                 _Round(chunk, reduce, planned_round.sends, bundles, ends, last_alike, planned_round.together)

@@ -85,11 +85,17 @@ class Folder:
         self._processes = processes
         self._seen: OrderedDict[tuple[object, ...], list[_Snapshot]] = OrderedDict()
         self._shift = 0
+        self._drawn = world.host.drawn
         self.folds: list[Fold] = []
 
     def look(self) -> None:
         """Compare the state at the end of this instant with earlier ones. Fold if one is equal, and remember it."""
-        time = self._world.events.now
+        time, drawn = self._world.events.now, self._world.host.drawn
+        # A period in which the host's times were drawn never comes again.
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self._seen.clear()
+            return
         if self._world.host.backlog(time) > _BACKLOG:
             return
         state = (

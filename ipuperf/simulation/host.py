@@ -40,6 +40,7 @@ from .recorder import LineKey
 
 if TYPE_CHECKING:
     from .classes import ReplicaClasses
+    from .jitter import HostJitter
     from .recorder import Recorder
 
 ChannelKey = tuple[int, int]
@@ -176,6 +177,7 @@ class HostServer:
             servers cost the same and have the same classes (:func:`.classes.by_servers`). None: each replica speaks for
             itself.
         threads: how many threads of a server run the callbacks; None: as many as it has replicas.
+        jitter: what the host takes besides; each server is then in classes of its own. None: nothing.
     """
 
     def __init__(
@@ -188,8 +190,10 @@ class HostServer:
         servers: Sequence[int],
         classes: ReplicaClasses | None = None,
         threads: int | None = 1,
+        jitter: HostJitter | None = None,
     ) -> None:
         self._events = events
+        self._jitter = jitter
         self._cycles = cycles
         self._depth = depth
         self._totals = totals
@@ -218,6 +222,11 @@ class HostServer:
     def busy_until(self) -> int:
         """When the last callback ends that was requested until now."""
         return max(server.busy for server in self._servers.values())
+
+    @property
+    def drawn(self) -> int:
+        """How many times were drawn that may vary."""
+        return self._jitter.drawn if self._jitter else 0
 
     @property
     def prefetches(self) -> bool:
@@ -354,9 +363,12 @@ class HostServer:
         """Queue one host sync with these callbacks, the first slice of every stream first."""
         # With prefetching nobody waits for an answer, so its latency is not charged.
         cost, answer = self._cycles.sync, 0 if self.prefetches else self._cycles.answer
+        jitter = self._jitter
+        if jitter:
+            cost += jitter.sync(slices[0][1].server)
         for _, key in slices:
             server, line = self._servers[key.server], self._lines[key]
-            cost += self._callback[key.server]
+            cost += jitter.callbacks(key.server, self._cycles.callback) if jitter else self._callback[key.server]
             start = max(server.busy, self._events.now)
             # The server works on one slice after the other.
             server.busy = start + cost

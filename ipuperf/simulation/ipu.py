@@ -67,7 +67,8 @@ class IpuProcess(Party):
         self._tree = tree
         self._kinds = kinds
         self.tiles = tiles
-        self.instructions: tuple[Instruction, ...] = (tree.io_instructions if lane else tree.instructions)[index]
+        self._faults = world.faults.of_ipu(self.ipu)
+        self.instructions: tuple[Instruction, ...] = tree.slowed(index, lane, self._faults)
         self._add_row = world.recorder.stretches[number].add
         self._shared: list[_Prepared | None] = [None] * len(self.instructions)
         self.pc = 0
@@ -219,7 +220,11 @@ class IpuProcess(Party):
                 ]
                 begin = events.now
                 step = tree.leaves[leaf].step
-                yield from self.tiles.work(local_kind(step).tile_cycles(step, self.tiles.count))
+                yield from self.tiles.work(
+                    tree.slow_tiles(leaf, self._faults, self.tiles.count)
+                    if self._faults
+                    else local_kind(step).tile_cycles(step, self.tiles.count)
+                )
                 durations.append(events.now - begin)
                 yield from self._further_trips(segment, opened, place + 1)
             # The segment is that of the durations which the clock has shown.

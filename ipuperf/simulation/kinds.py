@@ -8,7 +8,7 @@ IPUs that are meeting. Its method :meth:`SharedKind.run` is what an IPU does in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -21,6 +21,8 @@ from .event_loop import Waiting
 from .party import Party
 
 if TYPE_CHECKING:
+    from ipuperf.machine import SlowIpu
+
     from .instructions import LeafStep
     from .world import World
 
@@ -76,6 +78,30 @@ class LocalKind(StepKind[L]):
         This default gives each tile the duration of the step.
         """
         return np.full(tiles, step.duration, dtype=np.int64)
+
+    @classmethod
+    def slowed(cls, step: L, tiles: int, faults: Sequence[SlowIpu], first_tile: int) -> np.ndarray:
+        """As :meth:`tile_cycles`, on an IPU with these faults.
+
+        Slow tiles take longer for what they compute. An exchange is timed for all tiles and a sync is one of all, so
+        only an IPU that is slow as a whole takes longer for these.
+
+        Args:
+            step: the step.
+            tiles: how many tiles there are.
+            faults: those of the IPU; the lowest rate holds for each tile.
+            first_tile: the number of the first of these tiles on the IPU.
+        """
+        cycles = cls.tile_cycles(step, tiles)
+        slow: np.ndarray = cycles.copy()
+        compute = cls.programs(step) == ("OnTileExecute",)
+        for fault in faults:
+            if fault.tiles is None:
+                slow = np.maximum(slow, fault.cycles(cycles))
+            elif compute:
+                first, end = max(0, fault.tiles[0] - first_tile), max(0, fault.tiles[1] + 1 - first_tile)
+                slow[first:end] = np.maximum(slow[first:end], fault.cycles(cycles[first:end]))
+        return slow
 
 
 class SharedKind(StepKind[S]):

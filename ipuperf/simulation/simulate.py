@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ipuperf.collector import collector_paused
 from ipuperf.ir import ALL_DTYPES
@@ -17,10 +17,11 @@ from .algorithms import collective_syncs
 from .classes import ReplicaClasses, by_servers
 from .errors import Asymmetric, SimulationError
 from .event_loop import EventLoop
-from .folding import Fold, Folder, Unfolding
+from .folding import Folder, Unfolding
 from .host import HostCycles, HostServer, callbacks_at
 from .instructions import MOST_CYCLES, count_copies, count_instances
 from .ipu import IpuProcess
+from .jitter import Draw, HostJitter
 from .kinds import SharedKind, shared_kinds
 from .memory_rows import MemoryTables
 from .network import Network
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ipuperf.trace import Trace
 
 Fidelity = Literal["phase", "tile"]
+T = TypeVar("T")
 
 TOLD_EVERY = 1_000
 """Instants of simulated time between two reports of progress."""
@@ -51,7 +53,7 @@ MOST_BEGINNINGS = 8
 """How often a simulation begins with classes of replicas, before each replica is simulated by itself."""
 
 
-class _HostOptions(NamedTuple):
+class HostOptions(NamedTuple):
     """How a program uses the host; see :func:`simulate`."""
 
     depth: int
@@ -59,6 +61,7 @@ class _HostOptions(NamedTuple):
     threads: int | None
     processes: int
     run_before: RunBefore | None
+    draw: Draw = Draw()
 
 
 @checked(skipped=["fidelity", "prefetch_depth", "callback_threads", "host_processes"])
@@ -76,6 +79,7 @@ def simulate(
     callback_threads: int | None = 1,
     host_processes: int = 1,
     before: RunBefore | None = None,
+    draw: tuple[int, int] = (0, 0),
     progress: Callable[[int], object] | None = None,
 ) -> Trace:
     """Simulate one run of ``program`` on ``machine``.
@@ -101,6 +105,7 @@ def simulate(
         host_processes: instances of ``poprun``, which share the replicas (``host.process_spread``).
         before: a run of the engine that the host makes first, within the same call (new values for an optimiser). The
             trace begins with it.
+        draw: seed and number of the sample, where times of the host are distributed (:mod:`ipuperf.machine.faults`).
         progress: is told the present cycle after every :data:`TOLD_EVERY` instants of simulated time. Cycles begin
             again at 0 where replicas turn out to differ.
 
@@ -112,20 +117,31 @@ def simulate(
     """
     if fidelity not in ("phase", "tile"):
         raise SimulationError(f"fidelity is {fidelity!r}, allowed: phase, tile")
-    options = _HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before)
-    _check_host_options(options, program.replicas)
-    tree = _checked_tree(program, machine, fold, fidelity)
-    run = partial(_simulated, program, machine, tree, options, seed, fold, fidelity, progress)
-    if symmetry and may_be_alike(tree):
+    options = HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before, Draw(*draw))
+    check_host_options(options, program.replicas)
+    tree = checked_tree(program, machine, fold, fidelity)
+    outcome = partial(_trace, program, machine, tree, fidelity, options)
+    run = partial(
+        played, program, machine, tree, options, seed, fold and fidelity == "phase", fidelity, progress, outcome
+    )
+    if not symmetry:
+        return run(ReplicaClasses.all_apart(program.replicas))
+    return with_classes(run, tree, first_classes(program, machine, host_processes))
+
+
+def with_classes(run: Callable[[ReplicaClasses], T], tree: ProgramTree, classes: ReplicaClasses) -> T:
+    """What a simulation gives with as few classes of replicas as possible, beginning with ``classes``."""
+    if may_be_alike(tree):
         # An error is raised again by the run below, whose message then speaks of all replicas.
         with contextlib.suppress(SimulationError):
-            return _with_few_classes(run, program.replicas)
-    return run(ReplicaClasses.all_apart(program.replicas))
+            return _with_few_classes(run, classes)
+    return run(ReplicaClasses.all_apart(tree.program.replicas))
 
 
-def _checked_tree(program: DeviceProgram, machine: Machine, fold: bool, fidelity: Fidelity) -> ProgramTree:
+def checked_tree(program: DeviceProgram, machine: Machine, fold: bool, fidelity: Fidelity) -> ProgramTree:
+    """The program as instructions; `SimulationError` where it does not fit the machine."""
     check_placement(program, machine)
-    tree = ProgramTree(program, fold=fold)
+    tree = ProgramTree(program, fold=fold, tiles_per_ipu=machine.chip.tiles)
     check_steps(tree, machine)
     # Where each execution is a row, the length of the trace is known beforehand.
     if not fold or fidelity == "tile":
@@ -133,26 +149,26 @@ def _checked_tree(program: DeviceProgram, machine: Machine, fold: bool, fidelity
     return tree
 
 
-def _simulated(
+def played(
     program: DeviceProgram,
     machine: Machine,
     tree: ProgramTree,
-    options: _HostOptions,
+    options: HostOptions,
     seed: int | None,
-    fold: bool,
+    folds: bool,
     fidelity: Fidelity,
     progress: Callable[[int], object] | None,
+    outcome: Callable[[World, Sequence[IpuProcess], Unfolding], T],
     classes: ReplicaClasses,
-) -> Trace:
-    """The trace of a run in which one replica stands for each of ``classes``."""
-    world = _build(program, machine, tree, seed, options, classes, fold and fidelity == "phase")
+) -> T:
+    """The outcome of a run in which one replica stands for each of ``classes``."""
+    world = _build(program, machine, tree, seed, options, classes, folds)
     kinds = shared_kinds(world)
     processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
     folder = Folder(world, processes, kinds.values()) if world.folds else None
     try:
         _run(world, processes, folder, tree, progress)
-        folds = folder.folds if folder else []
-        return _trace(program, machine, world, tree, processes, folds, fidelity, options)
+        return outcome(world, processes, Unfolding(folder.folds if folder else []))
     finally:
         for kind in kinds.values():
             kind.forget()
@@ -160,7 +176,7 @@ def _simulated(
             vars(participant).clear()  # they and their world refer to each other; see SharedKind.forget
 
 
-def _check_host_options(options: _HostOptions, replicas: int) -> None:
+def check_host_options(options: HostOptions, replicas: int) -> None:
     """Raise :class:`SimulationError` for an option that is no whole number or too small or too large."""
     depth = options.depth
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
@@ -175,20 +191,36 @@ def _check_host_options(options: _HostOptions, replicas: int) -> None:
         raise SimulationError(f"before.cycles is {options.run_before.cycles}, it must not be negative")
 
 
-def _with_few_classes(run: Callable[[ReplicaClasses], Trace], replicas: int) -> Trace:
-    """The trace from a simulation with classes of replicas, which become smaller until the members of each do the same.
+def first_classes(program: DeviceProgram, machine: Machine, processes: int) -> ReplicaClasses:
+    """The first classes of replicas: all are alike but for the faults of their IPUs, and of their hosts."""
+    faults, alike = machine.faults, ReplicaClasses.all_alike(program.replicas)
+    if not faults:
+        return alike
+    slow = [tuple(map(faults.of_ipu, ipus)) for ipus in program.placement]
+    servers = host_servers(program, machine, processes) if faults.jitters else [0] * program.replicas
+    members: dict[tuple[object, ...], list[int]] = {}
+    for replica, key in enumerate(zip(slow, servers, strict=True)):
+        members.setdefault(key, []).append(replica)
+    return alike.split(list(members.values()))
+
+
+def _with_few_classes(run: Callable[[ReplicaClasses], T], classes: ReplicaClasses) -> T:
+    """What a simulation with classes of replicas gives; they become smaller until the members of each do the same.
+
+    Args:
+        run: simulates with certain classes.
+        classes: the first ones.
 
     Raises:
         Asymmetric: the classes would hold hardly more than one replica each, or there were too many beginnings.
     """
-    classes = ReplicaClasses.all_alike(replicas)
     for _ in range(MOST_BEGINNINGS):
+        if 2 * len(classes.members) > len(classes.of) + 1:
+            break
         try:
             return run(classes)
         except Asymmetric as difference:
             classes = classes.split(difference.apart)
-            if 2 * len(classes.members) > replicas + 1:
-                raise
     raise Asymmetric("the replicas come to differ again and again")
 
 
@@ -197,7 +229,7 @@ def _build(
     machine: Machine,
     tree: ProgramTree,
     seed: int | None,
-    options: _HostOptions,
+    options: HostOptions,
     classes: ReplicaClasses,
     folds: bool,
 ) -> World:
@@ -207,10 +239,12 @@ def _build(
     # I/O tiles are a process of their own, but only where they have something to do.
     lanes = sum(bool(instructions) for instructions in tree.io_instructions) + len(program.ipus)
     # Replicas of one class must also be served alike, so the servers divide the classes further.
-    servers = _servers(program, machine, options.processes)
+    servers = host_servers(program, machine, options.processes)
+    faults = machine.faults
+    jitter = HostJitter(faults, options.draw, chip.cycles, servers, options.threads) if faults.jitters else None
     classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
     recorder = Recorder(len(classes.members) * lanes)
-    network = Network(events, machine.topology.links, chip.clock_hz, recorder)
+    network = Network(events, machine.faulty_topology.links, chip.clock_hz, recorder)
     copied_slices = [count_copies(instructions, ipu) for ipu, instructions in tree.lists()]
     streams = _streams(program, copied_slices)
     delays = Delays(
@@ -218,16 +252,18 @@ def _build(
         collective_syncs=collective_syncs(machine, program.placement),
         remote=chip.cycles(memory.remote_transfer_seconds) if memory else 0,
         stream=chip.cycles(host.stream_latency_seconds),
-        run=_begin(options, machine),
+        run=_begin(options, machine) + (jitter.run(options.processes) if jitter else 0),
     )
     totals = _totals(copied_slices, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
     return World(
         events=events,
         network=network,
-        host=HostServer(events, work, options.depth, totals, recorder, servers, classes, options.threads),
+        host=HostServer(events, work, options.depth, totals, recorder, servers, classes, options.threads, jitter),
         recorder=recorder,
-        topology=machine.topology,
+        topology=machine.faulty_topology,
+        planned=machine.topology,
+        faults=machine.faults,
         placement=program.placement,
         clock_hz=chip.clock_hz,
         delays=delays,
@@ -240,13 +276,13 @@ def _build(
     )
 
 
-def _begin(options: _HostOptions, machine: Machine) -> int:
+def _begin(options: HostOptions, machine: Machine) -> int:
     """When the IPUs begin: after the run before, and after the host's work at the start of this one."""
     start_cycles = machine.chip.cycles(machine.host.start_seconds(options.front_end, options.processes))
     return start_cycles + (options.run_before.cycles if options.run_before else 0)
 
 
-def _servers(program: DeviceProgram, machine: Machine, processes: int) -> list[int]:
+def host_servers(program: DeviceProgram, machine: Machine, processes: int) -> list[int]:
     """The number of each replica's host server. Replicas of the same rack and process share one."""
     server_numbers: dict[tuple[int, int], int] = {}
     servers = []
@@ -347,16 +383,15 @@ def _deadlock(program: DeviceProgram, stuck: Sequence[IpuProcess], processes: Se
 def _trace(
     program: DeviceProgram,
     machine: Machine,
-    world: World,
     tree: ProgramTree,
-    processes: Sequence[IpuProcess],
-    folds: Sequence[Fold],
     fidelity: str,
-    options: _HostOptions,
+    options: HostOptions,
+    world: World,
+    processes: Sequence[IpuProcess],
+    unfolding: Unfolding,
 ) -> Trace:
     from ipuperf.trace import Trace
 
-    unfolding = Unfolding(folds)
     recorder, run, streams = (
         world.recorder,
         world.delays.run,
@@ -376,7 +411,7 @@ def _trace(
         "loops": executed.loops(),
         "instances": executed.instances,
         **memory.makers(),
-        "links": link_rows(machine.topology.links),
+        "links": link_rows(machine.faulty_topology.links),
         "transfers": lambda: transfer_rows(recorder, unfolding),
         "host_events": lambda: host_rows(recorder.host, unfolding, streams, run, run_before),
         "runs": {"run": [0], "name": [program.name], "start": [0], "dur": [executed.end]},
@@ -413,5 +448,6 @@ def _meta(program: DeviceProgram, machine: Machine, fidelity: str, prefetch_dept
             for key, figure in machine.figures.items()
             if figure.kind in ("calibrated", "assumed")
         ],
+        **({"faults": {"texts": machine.faults.texts}} if machine.faults else {}),
         "warnings": warnings,
     }

@@ -32,10 +32,13 @@ from .instructions import (
     Stretch,
     require_countable,
 )
-from .kinds import StepKind, kind_of
+from .kinds import StepKind, kind_of, local_kind
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ipuperf.lowering.program import DeviceProgram
+    from ipuperf.machine import SlowIpu
 
 ProgramRow = tuple[int, str, str, int, int]
 """A control program: parent, type, name, op id, IPU."""
@@ -66,14 +69,16 @@ class ProgramTree:
     Args:
         program: the program; called functions are walked once.
         fold: whether local loops become segments. If not, they are walked trip by trip like loops with shared steps.
+        tiles_per_ipu: the tiles of an IPU, to tell I/O tiles from others where some are slow.
 
     Raises:
         SimulationError: an unknown or recursive function, a negative count, or more trips or cycles than can be
         counted.
     """
 
-    def __init__(self, program: DeviceProgram, *, fold: bool = True) -> None:
+    def __init__(self, program: DeviceProgram, *, fold: bool = True, tiles_per_ipu: int = 0) -> None:
         self.program = program
+        self.tiles_per_ipu = tiles_per_ipu
         self._fold = fold
         self.rows: list[ProgramRow] = []
         self.leaves: list[LeafStep] = []
@@ -82,6 +87,7 @@ class ProgramTree:
         self.kinds: set[type[StepKind[Any]]] = set()  # those of the leaves
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
+        self._slowed: dict[tuple[int, int, tuple[SlowIpu, ...]], tuple[Instruction, ...]] = {}
         self._functions: dict[tuple[str, int], tuple[_Item, ...]] = {}
         self._outside: dict[tuple[str, int], int] = {}
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
@@ -137,6 +143,35 @@ class ProgramTree:
     ) -> int:
         """The id of the segment of these local leaves with these durations."""
         return self._intern(leaves, (), durations, loops)
+
+    def slowed(self, index: int, lane: int, faults: tuple[SlowIpu, ...]) -> tuple[Instruction, ...]:
+        """The instructions of an IPU of a replica, or of its I/O tiles, on an IPU of the machine with these faults."""
+        instructions = (self.io_instructions if lane else self.instructions)[index]
+        key = (index, lane, faults)
+        if faults and key not in self._slowed:
+            durations: dict[int, int] = {}
+            self._slowed[key] = tuple(
+                self.stretch_of(tuple([self._slowed_segment(number, faults, durations) for number in part.segments]))
+                if isinstance(part, Stretch)
+                else part
+                for part in instructions
+            )
+        return self._slowed[key] if faults else instructions
+
+    def _slowed_segment(self, number: int, faults: tuple[SlowIpu, ...], durations: dict[int, int]) -> int:
+        """The segment of the same leaves on a slow IPU; ``durations`` are those known already, by leaf."""
+        segment = self.segments[number]
+        for leaf in segment.leaves:
+            if leaf not in durations:
+                durations[leaf] = int(self.slow_tiles(leaf, faults).max())
+        return self.local_segment(segment.leaves, tuple([durations[leaf] for leaf in segment.leaves]), segment.loops)
+
+    def slow_tiles(self, leaf: int, faults: tuple[SlowIpu, ...], tiles: int = 0) -> np.ndarray:
+        """Cycles of the tiles in a local leaf, on a slow IPU; ``tiles``: how many there are (0: those of the step)."""
+        step, program = self.leaves[leaf].step, self.program
+        assert isinstance(step, LocalStep)
+        first_tile = self.tiles_per_ipu - program.io_tiles if self.leaves[leaf].lane else 0
+        return local_kind(step).slowed(step, tiles or step.tiles, faults, first_tile)
 
     def shared_segment(self, leaf: LeafStep, parts: tuple[StepPart, ...]) -> int:
         """The id of the segment of a shared step that consisted of these parts."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .instructions import require_countable
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Topology
+    from ipuperf.machine import Faults, Topology
 
     from .algorithms import CollectiveSyncs
     from .classes import ReplicaClasses
@@ -43,6 +43,8 @@ class World:
 
     Attributes:
         placement: IPU of the machine, by replica and IPU of the replica.
+        planned: the links for which collectives are planned, those of a machine without faults.
+        faults: what is wrong with the machine.
         clock_hz: the tile clock.
         streams: the number of each (direction, stream).
         most: a run must have fewer cycles than this.
@@ -58,6 +60,8 @@ class World:
     host: HostServer
     recorder: Recorder
     topology: Topology
+    planned: Topology
+    faults: Faults
     placement: tuple[tuple[int, ...], ...]
     clock_hz: int
     delays: Delays

@@ -166,6 +166,7 @@ def summary(trace: TraceTables) -> dict[str, Any]:
     overlap, so the shares may exceed 1); ``ipus`` the same for each IPU; ``tile_average`` the cycles an average tile is
     busy, by kind. ``tile_balance`` is mean over max, weighted over compute steps. ``traffic`` holds the bytes of the
     steps of each kind that moves data, ``links`` those of each link, ``memory`` what :func:`memory_summary` says.
+    ``faults`` is there on a machine with faults only (:func:`ipuperf.simulation.sampled`).
     """
     begin, end = fold.span(trace)
     elapsed = end - begin
@@ -203,4 +204,5 @@ def summary(trace: TraceTables) -> dict[str, Any]:
         "oom": trace.meta["oom"],
         "warnings": list(trace.meta["warnings"]),
         "assumptions": list(trace.meta["assumptions"]),
+        **({"faults": trace.meta["faults"]} if trace.meta.get("faults") else {}),
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.report.faults import fault_facts
 from ipuperf.report.intervals import interval
 from ipuperf.report.limits import limits
 from ipuperf.report.page.encoding import lists
@@ -42,6 +43,7 @@ def page_facts(trace: Trace, most: int, figures: Figures | None = None) -> dict[
         "warnings": summary["warnings"],
         "assumptions": summary["assumptions"],
         "runs": lists(tables["runs"]),
+        "faults": fault_facts(trace.meta),
         **legend(),
         **_executed(figures, most),
         "memory": tile_memory(tables["tile_memory"]),

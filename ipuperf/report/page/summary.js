@@ -48,6 +48,45 @@ function adviceOf(advice) {
 }
 const changeOfBytes = (/** @type {number} */ count) => (count > 0 ? "+" : "") + wholeNumber(count) + " B";
 
+/** What the faults of the machine do to a run: its distribution, and what each costs. @param {any} faults */
+function faultsOf(faults) {
+  const part = (/** @type {string} */ key) => (/** @type {any} */ row) => (100 * row[key + "_share"]).toFixed(2) + " %";
+  const columns = [
+    ["fault", (/** @type {any} */ row) => row.fault, "words"],
+    ["alone it costs", (/** @type {any} */ row) => row.alone, "n", wholeNumber],
+    ["of a run without faults", (/** @type {any} */ row) => part("alone")(row), "words"],
+    ["repaired it saves", (/** @type {any} */ row) => row.repaired, "n", wholeNumber],
+    ["of such a run", (/** @type {any} */ row) => part("repaired")(row), "words"],
+  ];
+  const said = faults.lines.slice(0, faults.lines.length - faults.blame.length);
+  const lines = said.map((/** @type {string} */ text) => make("li", {}, text));
+  const parts = [make("h2", {}, "What the faults of the machine cost"), make("ul", {}, ...lines)];
+  if (faults.cycles.length > 1) parts.push(rowOfSamples(faults));
+  if (faults.blame.length) parts.push(sortable(columns, faults.blame, { name: "faults" }));
+  return [make("div", { id: "faults" }, ...parts)];
+}
+
+/** A mark for each sample, and one for each quantile, from the shortest to the longest run. @param {any} faults */
+function rowOfSamples(faults) {
+  const first = faults.cycles[0];
+  const range = Math.max(faults.cycles[faults.cycles.length - 1] - first, 1);
+  const at = (/** @type {number} */ cycles) => `left:${(99 * (cycles - first)) / range}%;width:0.3%;`;
+  const marks = faults.cycles.map((/** @type {number} */ cycles) =>
+    make("i", { style: at(cycles) + "background:var(--accent);opacity:0.4" }),
+  );
+  const quantiles = faults.quantiles.map((/** @type {any} */ row) =>
+    make("i", { style: at(row.cycles) + "background:currentColor", title: row.name, "data-quantile": row.part }),
+  );
+  const label = `${faults.cycles.length} samples from ${seconds(first)} to ${seconds(first + range)}`;
+  return make(
+    "div",
+    { class: "bar" },
+    make("span", {}, "samples"),
+    make("div", { class: "track", role: "img", "aria-label": label }, ...marks, ...quantiles),
+    make("span", { class: "value" }, label),
+  );
+}
+
 /** A bar for each limit of the machine; the row is as wide as the limit. */
 function usedLimits() {
   const bar = (/** @type {any} */ limit) => {
@@ -126,6 +165,7 @@ function summaryView(/** @type {HTMLElement} */ section) {
       ),
     );
   }
+  if (facts.faults) section.append(...faultsOf(facts.faults));
   if (facts.advice) section.append(...adviceOf(facts.advice));
   if (time && time.path) {
     section.append(make("h2", {}, "Waiting of each IPU"));

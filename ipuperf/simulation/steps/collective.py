@@ -95,8 +95,8 @@ class CollectiveKind(SharedKind[Collective]):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        planner = Planner(world.topology, world.clock_hz, world.delays.collective_syncs)
-        self._courses = Courses(planner, world.network, world.topology)
+        planner = Planner(world.planned, world.clock_hz, world.delays.collective_syncs)
+        self._courses = Courses(planner, world.network, world.topology, world.faults)
         self._seatings: dict[tuple[tuple[int, ...], ...], Seating] = {}
         self._seats: dict[tuple[int, int], Seat] = {}  # by class and IPU of the replica
         self._arriving: Gathering[CollectiveKey] = Gathering()

@@ -29,9 +29,10 @@ class TileSetCopyKind(SharedKind[TileSetCopy]):
         self._meet(Guest(party, leaf), step)
         yield None
         party.parts.close("idle")
-        party.sleep(step.sync)
+        faults = self.world.faults
+        party.sleep(faults.cycles_of(party.ipu, step.sync))
         party.parts.close("sync")
-        party.sleep(step.cycles)
+        party.sleep(faults.cycles_of(party.ipu, step.cycles))
         receives = (step.destination == "io") == (party.lane == 1)
         party.parts.close("exchange", 0, step.bytes if receives else 0, 0 if receives else step.bytes)
 

@@ -176,7 +176,7 @@ class Rerun:
 
     def _reached(self) -> Executable:
         origin = self.origin
-        settings = RunSettings(origin.machine, between_calls=origin.between_calls)
+        settings = RunSettings(origin.machine, between_calls=origin.between_calls, faults=origin.faults)
         with _surroundings(origin):
             try:
                 executable = executable_of(origin.script, origin.arguments, settings, origin.session, origin.clock)

@@ -1,8 +1,8 @@
 """Names of TensorFlow 2.6 and its Keras that stand elsewhere today, as the vendor's public programs import them.
 
 What is a table here was found by comparing every name that those programs take from ``tensorflow``,
-``tensorflow.python``, ``keras`` and ``horovod`` with the installed packages. A rule does the rest: a module of Keras 2.6
-was its own source, so that a name which the public module of today lacks is looked for in the source.
+``tensorflow.python``, ``keras`` and ``horovod`` with the installed packages. A rule does the rest: a module of
+Keras 2.6 was its own source, so a name that the public module of today lacks is looked for in the source.
 """
 
 from __future__ import annotations

@@ -365,10 +365,6 @@ def test_options_set_in_vain(attributes: dict[str, Any], named: list[str], told:
 @pytest.mark.parametrize(
     ("build", "named"),
     [
-        (
-            lambda: _configured(norms__experimental__distributed_batch_norm_replica_group_size=2),
-            "replica_group_size = 2",
-        ),
         (lambda: _configured(experimental__multi_replica_distribution__process_count=2), "process_count = 2"),
     ],
 )

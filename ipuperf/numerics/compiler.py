@@ -8,7 +8,7 @@ over the compiled body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from functools import partial
 from itertools import repeat
 
@@ -36,7 +36,7 @@ class Compiler:
         variables, buffers: device arrays, by variable and remote buffer; they must hold all that the graphs use.
         readers, writers: positions in the streams that compiled ops use.
 
-    With ``exceptions`` ops that compute raise floating-point exceptions (:mod:`.exceptions`).
+    Ops that compute raise the kinds ``exceptions`` of floating-point exceptions (:mod:`.exceptions`).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Compiler:
         variables: dict[Variable, np.ndarray],
         buffers: dict[RemoteBuffer, np.ndarray],
         *,
-        exceptions: bool = False,
+        exceptions: Collection[str] = (),
     ) -> None:
         self._replicas = replicas
         self._exceptions = exceptions
@@ -202,7 +202,8 @@ class Compiler:
         lent_before, self._lent = self._lent, []
         bound = self._unchanged(op, inputs, code)
         kernel = op.kernel(bound, outputs, self)
-        code.append(CheckedKernel(op, kernel, bound, outputs) if self._exceptions and checks(op) else kernel)
+        checked = self._exceptions and checks(op)
+        code.append(CheckedKernel(op, kernel, bound, outputs, self._exceptions) if checked else kernel)
         for block in self._lent:
             self.pool.release(block)
         self._lent = lent_before

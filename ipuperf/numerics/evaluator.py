@@ -6,7 +6,7 @@ the evaluator. A run is a Python loop over that list. All replicas run together 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Evaluator:
 
     Args:
         program: the whole program; it must not change afterwards.
-        exceptions: whether an op that makes infinity or NaN from numbers ends a run.
+        exceptions: the kinds of floating-point exceptions that end a run (:data:`.exceptions.KINDS`).
 
     Attributes:
         variables: device arrays ``(R, *shape)`` of the variables on chip (the shard, for sharded ones); zero until
@@ -39,7 +39,7 @@ class Evaluator:
         HostMemoryError: the values need more than the host's free memory; none is written yet.
     """
 
-    def __init__(self, program: ir.Ir, *, exceptions: bool = False) -> None:
+    def __init__(self, program: ir.Ir, *, exceptions: Collection[str] = ()) -> None:
         self.program = program
         self._exceptions = exceptions
         byte_counts: list[int] = []

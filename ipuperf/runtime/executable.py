@@ -120,13 +120,13 @@ class RunOptions:
             (:meth:`Executable.bring_values`).
         values_each_run: each run comes after one that brings new values, which its trace and its times then hold.
         floating_point_exceptions: whether an op that makes infinity or NaN of numbers ends a run
-            (:class:`~ipuperf.numerics.FloatingPointException`).
+            (:class:`~ipuperf.numerics.FloatingPointException`), or for which kinds (``numerics.exceptions.KINDS``).
     """
 
     samples_per_run: int | None = None
     new_values: NewValues | None = None
     values_each_run: bool = False
-    floating_point_exceptions: bool = False
+    floating_point_exceptions: bool | frozenset[str] = False
 
 
 class Executable:
@@ -269,10 +269,12 @@ class Executable:
             self.settings.before_values(self)
         from ipuperf.lowering import check_capacity
         from ipuperf.numerics import Evaluator
+        from ipuperf.numerics.exceptions import KINDS
 
         check_capacity(self.ir, self.machine)
+        asked = self.options.floating_point_exceptions
 
-        return Evaluator(self.ir, exceptions=self.options.floating_point_exceptions)
+        return Evaluator(self.ir, exceptions=(KINDS if asked else ()) if isinstance(asked, bool) else asked)
 
     @cached_property
     def device_program(self) -> DeviceProgram:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ipuperf.runtime import beside_tensorflow, keras_names, libraries
+from ipuperf.runtime import beside_tensorflow, keras_names, libraries, moved_names
 from ipuperf.runtime.aliases import alias_spec
 from ipuperf.runtime.children import announce
 
@@ -48,7 +48,7 @@ _IN_FRONT = frozenset({"cppimport"})
 _IN_PART = {
     "popart": "the names of popart that PopXL and PopTorch programs use are here, its native modules are not",
     "popdist": "popdist and its modules popart, poptorch and tensorflow are here",
-    "horovod": "Horovod is not installed; for one process horovod.torch is here",
+    "horovod": "Horovod is not installed; for one process horovod.torch and horovod.tensorflow are here",
     "poptorch_experimental_addons": "it is not installed; autograd_proxy, distance_matrix and collectives are here",
     "examples_utils": "it is not installed; load_lib, parse_yaml_config and its parsing are here",
 }
@@ -84,6 +84,8 @@ class AliasFinder(MetaPathFinder):
                 return alias_spec(fullname, {fullname: source})
             if (spec := keras_names.optimizers_spec(fullname, path)) is not None:
                 return spec
+            if fullname == "tf_keras":
+                return keras_names.spec_ending_with(moved_names.answer, fullname, path)
         return alias_spec(fullname, _modules_of(self.targets))
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
@@ -125,6 +127,8 @@ class _LastFinder(MetaPathFinder):
             return spec
         if "tensorflow" in installed_names() and (source := keras_names.source_module(fullname)) is not None:
             return alias_spec(fullname, {fullname: source})
+        if "tensorflow" in installed_names() and fullname in moved_names.MODULES:
+            return alias_spec(fullname, moved_names.MODULES)
         package, dot, _ = fullname.partition(".")
         if dot and package in _IN_PART:
             raise ModuleNotFoundError(f"No module named {fullname!r}: {_IN_PART[package]}", name=fullname)
@@ -170,6 +174,7 @@ def install(names: Iterable[str] | Mapping[str, str] | None = None, *, force: bo
     libraries.watch("cppimport" in finder.targets)
     if "tensorflow" in new:
         keras_names.name_earlier()
+        moved_names.answer()
     announce(finder.targets)
 
 
@@ -192,6 +197,7 @@ def uninstall(names: Iterable[str] | Mapping[str, str] | None = None) -> None:
         sys.modules[displaced] = finder.displaced.pop(displaced)
     if "tensorflow" in given_up:
         keras_names.name_later()
+        moved_names.forget()
         keras_names.leave_private()
     if "popart" not in finder.targets:
         for name, ours in _STAND_INS.items():

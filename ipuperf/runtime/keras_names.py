@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -65,19 +65,25 @@ def below_source(fullname: str) -> str | None:
 
 def optimizers_spec(fullname: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
     """Return the real spec of ``tf.keras.optimizers``, whose loading ends with :func:`name_earlier`; else ``None``."""
-    if fullname not in _OPTIMIZERS:
-        return None
+    return spec_ending_with(_name, fullname, path) if fullname in _OPTIMIZERS else None
+
+
+def spec_ending_with(
+    action: Callable[[ModuleType], None], fullname: str, path: Sequence[str] | None
+) -> importlib.machinery.ModuleSpec | None:
+    """Return the real spec of a module, whose loading ends with ``action`` of the module; None if there is none."""
     spec = importlib.machinery.PathFinder.find_spec(fullname, path)
     if spec is not None and spec.loader is not None:
-        spec.loader = _NamingLoader(spec.loader)
+        spec.loader = _NamingLoader(spec.loader, action)
     return spec
 
 
 class _NamingLoader(Loader):
-    """Loads as ``real`` does, then names the earlier optimizers."""
+    """Loads as ``real`` does, then names what the module had at 2.6."""
 
-    def __init__(self, real: Loader) -> None:
+    def __init__(self, real: Loader, action: Callable[[ModuleType], None]) -> None:
         self._real = real
+        self._action = action
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         """Create the module as the real loader does."""
@@ -86,7 +92,7 @@ class _NamingLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Execute the module as the real loader does, then set the names."""
         self._real.exec_module(module)
-        _name(module)
+        self._action(module)
 
 
 def is_private(fullname: str) -> bool:

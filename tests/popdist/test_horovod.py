@@ -30,8 +30,8 @@ def hvd() -> Iterator[Any]:
 
 def test_it_is_found_where_horovod_is_not_installed(hvd: Any) -> None:
     assert hvd is sys.modules["ipuperf.frontends.popdist.horovod_standin.torch"]
-    with pytest.raises(ModuleNotFoundError, match=r"horovod\.tensorflow.*horovod\.torch is here"):
-        importlib.import_module("horovod.tensorflow")
+    with pytest.raises(ModuleNotFoundError, match=r"horovod\.mxnet.*horovod\.torch and horovod\.tensorflow are here"):
+        importlib.import_module("horovod.mxnet")
     uninstall()
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("horovod")
@@ -148,7 +148,6 @@ def test_names_and_defaults_are_horovods(hvd: Any) -> None:
     for name, defaults in expected.items():
         parameters = inspect.signature(getattr(new, name)).parameters.values()
         assert {p.name: p.default for p in parameters if p.default is not p.empty} == defaults
-    assert not new.is_initialized()
     assert [
         new.Average,
         new.Sum,
@@ -157,3 +156,29 @@ def test_names_and_defaults_are_horovods(hvd: Any) -> None:
         new.Max,
         new.Product,
     ] == "Average Sum Adasum Min Max Product".split()
+
+
+@pytest.mark.heavy
+def test_tensorflow_has_the_same_job(hvd: Any) -> None:
+    tf = pytest.importorskip("tensorflow")
+    job = importlib.import_module("horovod.tensorflow")
+    with pytest.raises(ValueError, match="has not been initialized"):
+        job.allreduce([1.0])
+    job.init()
+    assert (job.size(), job.rank(), job.local_size(), job.local_rank(), hvd.size()) == (1, 0, 1, 0, 1)
+    for op in (None, job.Sum, job.Average, job.Adasum, job.Max):
+        assert job.allreduce([1, 2], op=op).numpy().tolist() == [1, 2]
+    assert job.allreduce([1.0], prescale_factor=3.0, postscale_factor=0.5).numpy().tolist() == [1.5]
+    assert [t.numpy().tolist() for t in job.grouped_allreduce([[1], [2]], op=job.Sum)] == [[1], [2]]
+    assert job.allgather([[1], [2]]).numpy().tolist() == job.broadcast([[1], [2]], 0).numpy().tolist() == [[1], [2]]
+    variable = tf.Variable([3.0])
+    job.broadcast_variables([variable], root_rank=0)
+    assert variable.numpy().tolist() == [3.0]
+    for wrong in (
+        lambda: job.broadcast([1], 1),
+        lambda: job.allgather(1),
+        lambda: job.allreduce([1], op="Summ"),
+        lambda: job.broadcast_variables([variable], 2),
+    ):
+        with pytest.raises(ValueError, match="horovod: "):
+            wrong()

@@ -1,6 +1,7 @@
 """IPUConfig, selection of IPUs, datasets, the dataset benchmark."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from ipuperf.tensorflow.programs import devices
 from ipuperf.tensorflow.python import ipu
+from ipuperf.tensorflow.python.ipu import ipu_strategy
 from ipuperf.tensorflow.python.ipu.config import IPUConfig, SelectionOrder
 
 Dataset = tf.data.Dataset
@@ -101,3 +103,29 @@ def test_benchmark_keys_and_counts():
     queue = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
     result = ipu.dataset_benchmark.infeed_benchmark(queue, 1, 2, print_stats=False).numpy()
     assert json.loads(result[0])["epochs"][0]["elements_processed"] == 2
+
+
+RAISING = {
+    "inv": lambda x: tf.math.log(x - 5.0),
+    "div0": lambda x: 1.0 / (x - 4.0),
+    "oflo": lambda x: tf.cast(x * 2.0e4, tf.float16),
+    "inv, in a conversion": lambda x: tf.cast(x * 1.0e9, tf.int32),
+}
+
+
+@pytest.mark.parametrize("name", RAISING)
+def test_floating_point_exceptions_end_the_runs_that_ask_for_them(name: str) -> None:
+    kind = name.partition(",")[0]
+    for asked in ("inv", "div0", "oflo", "set_all", None):
+        config = IPUConfig()
+        config.auto_select_ipus = 1
+        if asked is not None:
+            setattr(config.floating_point_behaviour, asked, True)
+        config.configure_ipu_system()
+        strategy = ipu_strategy.IPUStrategy()
+        raises = asked in (kind, "set_all")
+        with (
+            strategy.scope(),
+            pytest.raises(tf.errors.InternalError, match="Floating point") if raises else nullcontext(),
+        ):
+            strategy.run(tf.function(RAISING[name]), args=[tf.constant([4.0])])

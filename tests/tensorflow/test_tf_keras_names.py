@@ -40,6 +40,24 @@ assert tf.keras.ipu.PipelineStage is keras.ipu.PipelineStage
 tf.keras.optimizers.SGD(lr=0.1, decay=0.5, gradient_transformers=[lambda pairs: pairs])
 CrossReplicaOptimizer(tf.keras.optimizers.AdamW(0.1))
 assert Adam is tf.keras.optimizers.Adam and layers.Dense is tf.keras.layers.Dense and private.Model is tf.keras.Model
+from tensorflow.python.distribute import distribution_strategy_context
+from tensorflow.python.training import training_ops
+from tensorflow.python.eager import tape
+from tensorflow.python.keras.applications import resnet
+from keras.losses import LossFunctionWrapper
+from keras.backend import set_session
+assert distribution_strategy_context.get_strategy() is tf.distribute.get_strategy()
+assert callable(training_ops.resource_apply_momentum)
+assert issubclass(keras.losses.MeanSquaredError, LossFunctionWrapper) and callable(tape.stop_recording)
+assert callable(resnet.ResNet) and not hasattr(keras.losses, "NoSuchLoss")
+class Scaled(tf.keras.mixed_precision.LossScaleOptimizer):
+    def __init__(self, inner):
+        super().__init__(inner, dynamic=False, initial_scale=4.0)
+scaled = Scaled(tf.keras.optimizers.SGD(0.5))
+assert isinstance(scaled, optimizer_v2.OptimizerV2) and isinstance(scaled, tf.keras.mixed_precision.LossScaleOptimizer)
+assert float(scaled.get_scaled_loss(tf.constant(3.0))) == 12
+later = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.AdamW(0.1))
+assert not isinstance(later, optimizer_v2.OptimizerV2)
 horovod.init()
 assert (horovod.size(), horovod.rank(), horovod.Average) == (1, 0, "Average")
 assert float(distributed.allreduce(tf.constant(2.0), tf.distribute.ReduceOp.MEAN)) == 2
@@ -52,6 +70,7 @@ uninstall()
 from tensorflow.python import keras as own
 assert own.Model is not tf.keras.Model
 assert not issubclass(tf.keras.optimizers.SGD, optimizer_v2.OptimizerV2)
+assert not hasattr(keras.losses, "LossFunctionWrapper") and not hasattr(tape, "stop_recording")
 """
 
 

@@ -142,3 +142,44 @@ def test_gradients_of_batch_norm_in_half_precision_are_summed_and_given_in_float
     np.testing.assert_allclose(dbeta, grads.sum(axes), rtol=1e-5)
     assert np.abs(dbeta).max() > np.finfo(np.float16).max
     assert dgamma.dtype == dbeta.dtype == np.float32
+
+
+def batch_normed(samples: int):
+    x = np.random.default_rng(3).normal(size=(samples, 2, 1, 3)) * np.arange(1, samples + 1)[:, None, None, None]
+    x = x.astype(np.float32)
+    ones = tf.keras.initializers.Ones()
+    layers = [
+        tf.keras.layers.Input((2, 1, 3)),
+        tf.keras.layers.BatchNormalization(momentum=0.5),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Dense(1, kernel_initializer=ones),
+    ]
+    return tf.keras.Sequential(layers), x, x.sum((1, 2, 3))[:, None]
+
+
+def test_batch_norms_over_replicas_have_the_statistics_of_their_whole_batch() -> None:
+    plain, x, y = batch_normed(8)
+    # Keras sums the gradients of replicas, each of which has the mean of half of the samples.
+    plain.compile(tf.keras.optimizers.SGD(0.02), "mse")
+    plain.fit(x, y, batch_size=8, verbose=0, shuffle=False)
+    found = {}
+    for size in (1, 2):
+        configure(auto_select_ipus=2, norms__experimental__distributed_batch_norm_replica_group_size=size)
+        with ipu.ipu_strategy.IPUStrategy().scope():
+            model, *_ = batch_normed(8)
+            model.compile(tf.keras.optimizers.SGD(0.01), "mse", steps_per_execution=2)
+            model.fit(x, y, batch_size=4, verbose=0, shuffle=False)
+            found[size] = [w.numpy() for w in model.weights]
+    for one, other in zip(found[2], plain.weights, strict=True):
+        np.testing.assert_allclose(one, other.numpy(), rtol=2e-5, atol=1e-6)
+    # The mean of the replicas' own variances is not that of the batch.
+    assert abs(found[1][3] - plain.weights[3].numpy()).min() > 0.01
+
+
+def test_groups_of_replicas_divide_the_replicas() -> None:
+    configure(auto_select_ipus=2, norms__experimental__distributed_batch_norm_replica_group_size=3)
+    with ipu.ipu_strategy.IPUStrategy().scope():
+        model, x, y = batch_normed(8)
+        model.compile("sgd", "mse", steps_per_execution=2)
+        with pytest.raises(ValueError, match=r"group_size is 3, which does not divide the program's 2 replicas"):
+            model.fit(x, y, batch_size=4, verbose=0)

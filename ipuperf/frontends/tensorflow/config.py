@@ -4,7 +4,8 @@ Attribute names and types are strict, as upstream. These change what is simulate
 ``select_ipus``, ``selection_order``, ``allow_recompute``, ``matmuls.poplar_options``,
 ``optimizations.minimum_remote_tensor_size``, ``optimizations.maximum_cross_replica_sum_buffer_size``,
 ``optimizations.maximum_reduce_scatter_buffer_size``, ``optimizations.maximum_all_gather_buffer_size``,
-``optimizations.enable_graph_outlining``, ``io_tiles`` (nothing is placed on them). All others stand for decisions of
+``optimizations.enable_graph_outlining``, ``io_tiles`` (nothing is placed on them), ``floating_point_behaviour`` (its
+exceptions), ``norms.experimental.distributed_batch_norm_replica_group_size``. All others stand for decisions of
 the Poplar compiler that the cost model does not take: :mod:`ipuperf.tensorflow.effects` lists every one, and
 :func:`configure_ipu_system` says once which of them have been set in vain.
 """
@@ -237,6 +238,9 @@ def _tell_effects(config: IPUConfig) -> None:
     for name, value in config.items().items():
         if value != defaults[name]:
             EFFECTS.given(f"ipu.config.IPUConfig.{name}", value)
+    if config.floating_point_behaviour.set_all:
+        for name in ("esr", "nanoo"):
+            EFFECTS.given(f"ipu.config.IPUConfig.floating_point_behaviour.{name}", True)
     for name in ("matmuls", "convolutions"):
         options = getattr(config, name).poplar_options
         if set(options) - PLAN_OPTIONS:

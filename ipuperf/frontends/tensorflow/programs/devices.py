@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.ir import FLOAT16, FLOAT32, Ir, Op
 from ipuperf.lowering import NO_MERGING, CollectiveMerging
+from ipuperf.numerics.exceptions import INVALID, OVERFLOW, ZERO
 from ipuperf.ops import Cholesky, IpuCopy, TriangularSolve
 from ipuperf.runtime.executable import choose_machine
 from ipuperf.runtime.settings import current_settings
@@ -134,6 +135,15 @@ def collective_merging(config: IPUConfig | None) -> CollectiveMerging:
         sizes.maximum_all_gather_buffer_size,
         contiguous=True,
     )
+
+
+def floating_point_exceptions(config: IPUConfig | None) -> bool | frozenset[str]:
+    """The kinds of floating-point exceptions that end a run; False: none."""
+    if config is None:
+        return False
+    asked = config.floating_point_behaviour
+    kinds = {INVALID: asked.inv, ZERO: asked.div0, OVERFLOW: asked.oflo}
+    return asked.set_all or frozenset(kind for kind, wanted in kinds.items() if wanted) or False
 
 
 PLAN_OPTIONS = frozenset({"availableMemoryProportion", "partialsType"})

@@ -23,7 +23,8 @@ from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
-from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions
+from ipuperf.numerics import FloatingPointException
+from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions
 
 from ..importer import Resource, Value, resource_of, tensor_of
 from ..importer.collectives import leave_out_reductions
@@ -59,6 +60,10 @@ class Infeed:
     def streams_of(self, index: int) -> list[_ir.Stream]:
         """Streams that carry tensor ``index`` of the elements: the first, and those of further readers."""
         return [self.streams[index], *(copy[index] for copy in self.copies)]
+
+
+_SHARED_NORMS = (_k.BatchNormalization, _k.BatchNormalizationGrad)
+"""Ops whose statistics several replicas may share."""
 
 
 class TracedProgram:
@@ -108,6 +113,7 @@ class TracedProgram:
         self._replica_number: _ir.Variable | None = None
         self._random_keys = itertools.count()
         self._groups: dict[_ir.Op, int] = {}
+        self._norm_replicas = 1  # replicas whose batch norms share their statistics
         self._running = threading.RLock()
 
     # -- what it uses ------------------------------------------------------------------------------------------------
@@ -233,12 +239,25 @@ class TracedProgram:
             return {**plans, **devices.of_gradient(plans)} if op_class is _k.Recurrent else plans
         options: dict[Any, dict[str, Any]] = {_k.MatMul: self.matmul_options, _k.Conv: self.convolution_options}
         config, settings = state().config, options.get(op_class)
+        if op_class in _SHARED_NORMS and config is not None:
+            self._norm_replicas = config.norms.experimental.distributed_batch_norm_replica_group_size
         if op_class in (_k.BatchNormalization, _k.GroupNormalization):
-            return {"stable": config is not None and config.norms.use_stable_statistics}
+            stable = {"stable": config is not None and config.norms.use_stable_statistics}
+            return {**stable, **self._norm_group(op_class)}
+        if op_class is _k.BatchNormalizationGrad:
+            return self._norm_group(op_class)
         if settings is None:
             return devices.block_attributes(op_class, config)
         set_up = None if config is None else config.matmuls if op_class is _k.MatMul else config.convolutions
         return devices.plan_attributes({**(set_up.poplar_options if set_up is not None else {}), **settings})
+
+    def _norm_group(self, op_class: type[_ir.Op]) -> dict[str, Any]:
+        """The attribute of batch norms whose statistics are those of several replicas."""
+        size = self._norm_replicas
+        if op_class not in _SHARED_NORMS or size == 1:
+            return {}
+        self._regroup(math.lcm(self.ir.replication_factor, size))
+        return {"group": self.ir.grouping(1, size)}
 
     # -- building ----------------------------------------------------------------------------------------------------
 
@@ -281,6 +300,7 @@ class TracedProgram:
                 max((feed.queue.prefetch_depth for feed in self.infeeds), default=1),
                 host_processes=1 if config is None else config._host_processes,
             ),
+            options=RunOptions(floating_point_exceptions=devices.floating_point_exceptions(config)),
         )
         self.executable.evaluator.load_variables()
         return self.executable
@@ -345,6 +365,11 @@ class TracedProgram:
                     f"{op.where()}: its groups are of {size} replicas, which do not divide the program's {replicas}; "
                     "give it the number of replicas, or another number of IPUs to the configuration"
                 )
+        if replicas % self._norm_replicas:
+            raise ValueError(
+                f"{self.name}: norms.experimental.distributed_batch_norm_replica_group_size is {self._norm_replicas}, "
+                f"which does not divide the program's {replicas} replicas"
+            )
         self._regroup(replicas)
         for number, seed in enumerate(self._seeds):
             seed.grouping = self.ir.grouping(1, 1)
@@ -365,7 +390,8 @@ class TracedProgram:
         for graph in self.ir.all_graphs():
             for op in graph.ops:
                 if isinstance(op.attributes.get("group"), _ir.ReplicaGrouping):
-                    op.attributes["group"] = self.ir.grouping(1, self._groups.get(op))
+                    size = self._norm_replicas if isinstance(op, _SHARED_NORMS) else self._groups.get(op)
+                    op.attributes["group"] = self.ir.grouping(1, size)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -399,6 +425,7 @@ class TracedProgram:
         Raises:
             ValueError: arguments of another number, shape or type.
             tf.errors.OutOfRangeError: an infeed's dataset has too few elements.
+            tf.errors.InternalError: a floating-point exception that the configuration asks for.
         """
         with self._running:
             executable = self.finish()
@@ -406,7 +433,10 @@ class TracedProgram:
             self._load(arguments, variables, number, present)
             for action in self.before_run:
                 action()
-            outputs = executable.run(inputs)
+            try:
+                outputs = executable.run(inputs)
+            except FloatingPointException as error:
+                raise tf.errors.InternalError(None, None, f"Floating point exception: {error}") from error
             # The axes in front are steps and replicas.
             results = [r if isinstance(r, np.ndarray) else np.asarray(outputs[r][0, 0]) for r in self._results]
             return results, self._changes()

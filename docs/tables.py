@@ -238,7 +238,23 @@ def _neutral(row: Any) -> str:
     return ", ".join(dict.fromkeys(f"`{value!r}`" for value in (*defaults, *row.neutral)))
 
 
+def applications() -> str:
+    """The folders of graphcore/examples: what runs, its numbers, and what stops the others."""
+    with (DOCS / "applications" / "folders.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return _rows(
+        ("folder", "runs", "numbers", "simulated"),
+        (
+            (f"`{row['folder']}`", row["runs"], row["numbers"], row["simulated"])
+            if row["runs"] != "no"
+            else (f"`{row['folder']}`", "no", row["stops"], "")
+            for row in rows
+        ),
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "applications": applications,
     "names": names,
     "refused names": refused,
     "trace": trace_tables,

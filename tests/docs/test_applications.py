@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,26 +19,8 @@ BESIDE = "docs/applications/index.md"
 """Its files make what programs would download, and let ``popxl`` stand for ipuperf in test runs."""
 DATA = "docs/applications/make_data.py"
 
-NEEDS = {
-    "nlp/bert/popxl": "torch, transformers, datasets, tfrecord, simple_parsing, yaml, scipy, wandb",
-    "nlp/bert/pytorch": "torch, transformers, tfrecord, scipy, yaml, wandb",
-    **dict.fromkeys(
-        [f"nlp/{name}/popxl" for name in ("bloom", "dolly", "gpt_j", "llama")],
-        "torch, transformers, datasets, simple_parsing, yaml, scipy, wandb",
-    ),
-    "nlp/gpt3_175B/popxl": "torch, transformers, datasets, tfrecord, simple_parsing, yaml, scipy, wandb",
-    "vision/cnns/pytorch": "torch, torchvision, timm, yaml, wandb",
-    "vision/vit/pytorch": "torch, torchvision, transformers, attrdict, randaugment, yaml, wandb",
-    "vision/yolo_v4/pytorch": "torch, torchvision, yacs, ruamel.yaml, pycocotools, torchinfo, wandb",
-    "vision/mae/pytorch": "torch, torchvision, timm, simplejpeg, yaml, wandb",
-    "vision/dino/pytorch": "torch, torchvision, yaml, wandb",
-    "nlp/gpt2/pytorch": "torch, tfrecord, wandb",
-    "speech/conformer/pytorch": "torch, torchaudio, fire, yaml, wandb",
-    "speech/fastpitch/pytorch": "torch, librosa, parselmouth, inflect, unidecode, tensorboard, wandb",
-    "vision/cnns/pytorch-lightning": "torch, torchvision, pytorch_lightning",
-    "feature_examples/octconv": "torch, torchvision, octconv",
-}
-"""What the programs of an application import."""
+with (ROOT / "docs" / "applications" / "folders.csv").open(encoding="utf-8", newline="") as _file:
+    FOLDERS = {row["folder"]: row for row in csv.DictReader(_file)}
 
 _SECTION = re.compile(r"^## [^\n]*\(`([\w/.-]+)`\)$(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
@@ -55,7 +39,30 @@ SECTIONS = {folder: blocks for page in PAGES for folder, blocks in sections(page
 
 def test_every_block_belongs_to_an_application() -> None:
     assert sum(map(len, SECTIONS.values())) == sum(len(blocks_of(page)) for page in PAGES)
-    assert set(SECTIONS) == set(NEEDS)
+
+
+def test_the_table_has_each_application_of_the_pages() -> None:
+    assert {folder for folder in SECTIONS if FOLDERS[folder]["runs"] == "no"} == set()
+    for folder, row in FOLDERS.items():
+        assert row["runs"] in ("trains", "infers", "no"), folder
+        cells = ("stops",) if row["runs"] == "no" else ("numbers", "simulated")
+        assert {name for name in ("numbers", "simulated", "stops") if row[name]} == set(cells), folder
+
+
+def test_the_table_has_each_application_of_the_vendor() -> None:
+    if not EXAMPLES.is_dir():
+        pytest.skip("the vendor's applications are not at hand")
+    areas = ("gnn", "multimodal", "nlp", "speech", "vision")
+    there = {path.relative_to(EXAMPLES).as_posix() for area in areas for path in (EXAMPLES / area).glob("*/*/")}
+    assert there == {folder for folder in FOLDERS if folder.split("/")[0] in areas}
+    assert len({folder.rpartition("/")[0] for folder in there}) == 27
+
+
+@pytest.mark.parametrize("folder", SECTIONS)
+def test_the_runner_has_the_blocks_of_the_page(folder: str) -> None:
+    runner = runpy.run_path(str(ROOT / "docs" / "applications" / "runner.py"))
+    there = [text for _, _, text, _ in runner["blocks"](runner["sections"]()[folder])]
+    assert there == [block.text for block in SECTIONS[folder]]
 
 
 @pytest.mark.slow("minutes")
@@ -63,9 +70,8 @@ def test_every_block_belongs_to_an_application() -> None:
 def test_the_commands_of_an_application_run(folder: str, tmp_path: Path, child_environment: dict[str, str]) -> None:
     if not EXAMPLES.is_dir():
         pytest.skip("the vendor's applications are not at hand")
-    imports = subprocess.run(
-        [sys.executable, "-c", f"import {NEEDS[folder]}"], capture_output=True, text=True, check=False
-    )
+    needs = FOLDERS[folder]["needs"].replace(" ", ", ")
+    imports = subprocess.run([sys.executable, "-c", f"import {needs}"], capture_output=True, text=True, check=False)
     if imports.returncode:
         pytest.skip(imports.stderr.splitlines()[-1])
     copy = tmp_path / "page"

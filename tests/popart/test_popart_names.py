@@ -35,6 +35,7 @@ def test_numbers_of_enumerations_are_those_that_poptorch_takes() -> None:
     assert int(popart.RecomputationType.RecomputeAll) == 4
     assert int(popart.AccumulateOuterFragmentSchedule.OverlapMemoryOptimized) == 3
     assert int(popart.SyntheticDataMode.RandomNormal) == 2
+    assert int(popart.BatchSerializationBatchSchedule.Isomorphic) == 1
 
 
 def test_devices_are_those_of_the_machine() -> None:

@@ -14,6 +14,7 @@ from ipuperf.version import __version__ as _version
 from .devices import DeviceInfo, DeviceManager
 from .enums import (
     AccumulateOuterFragmentSchedule,
+    BatchSerializationBatchSchedule,
     DataType,
     DeviceConnectionType,
     DeviceSelectionCriterion,
@@ -44,7 +45,7 @@ __all__ += ["DeviceInfo", "DeviceManager", "DeviceSelectionCriterion", "DeviceTy
 __all__ += ["MergeVarUpdateType", "RecomputationType", "ReductionType", "ReplicatedTensorSharding", "SessionOptions"]
 __all__ += ["SubgraphCopyingStrategy", "SyncPattern", "SyntheticDataMode", "TensorLocation", "TensorLocationSettings"]
 __all__ += ["TensorStorage", "TileSet", "VirtualGraphMode", "popart_exception", "poplar_application_runtime_error"]
-__all__ += ["versionString"]
+__all__ += ["BatchSerializationBatchSchedule", "versionString"]
 
 
 def __getattr__(name: str) -> object:

@@ -16,6 +16,15 @@ class AccumulateOuterFragmentSchedule(NativeEnum):
     OverlapMemoryOptimized = 3
 
 
+class BatchSerializationBatchSchedule(NativeEnum):
+    """How the ops of serialised batches are ordered."""
+
+    Scheduler = 0
+    Isomorphic = 1
+    OverlapOnIo = 2
+    OverlapOnCompute = 3
+
+
 class MeanReductionStrategy(NativeEnum):
     """When a mean over micro-batches is divided."""
 

@@ -1,0 +1,175 @@
+"""Train a copy of each model of ``poptorch.trainingModel`` in PyTorch beside it, on the same data, and print both losses.
+
+:func:`watch` changes nothing of the program but this: dropout is off in both (its random numbers differ), and the calls
+take longer. The copy is made at the first call, in float32. Its optimiser is a copy of the program's own, which takes
+the learning rates and so on that ``setOptimizer`` tells. A call's samples are its micro-batches, replica by replica
+(poptorch: python/_poplar_executor.py); gradients are their mean, or sum where the options say so.
+
+Output modes ``EveryN`` and ``Mean`` are not compared, nor are ops in C++ other than those of :data:`OPS`.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import torch
+
+STEPS = 5
+"""So many weight updates are compared."""
+OPS = {"RemapCE": lambda inputs: [inputs[0]], "CopyTensor": lambda inputs: [inputs[0]]}
+"""What ops in C++ compute, by their names: these two copy."""
+
+
+def _mapped(value: Any, change: Any) -> Any:
+    """``value`` with each tensor in it changed."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_mapped(item, change) for item in value))
+    return type(value)(_mapped(item, change) for item in value) if isinstance(value, list | tuple) else value
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    _mapped(value, found.append)
+    return found
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype == torch.float16 else tensor.clone()
+
+
+class Twin:
+    """A model and its optimiser, copied before the first call."""
+
+    def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer, options: Any) -> None:
+        self.module, self.optimizer = copy.deepcopy((module, optimizer))
+        self.module.float()
+        self.options, self.losses, self.steps = options, [], 0
+        self.optimizer.zero_grad()
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the numbers of the program's optimiser."""
+        for own, other in zip(self.optimizer.param_groups, optimizer.param_groups, strict=True):
+            own.update({key: value for key, value in other.items() if key != "params"})
+
+    def call(self, args: Any, kwargs: Any) -> list[torch.Tensor]:
+        """Train as one call does: what each sample of its micro-batches gives, ``(micro-batches, replicas, ...)``."""
+        replicas, accumulated = self.options.replication_factor, self.options.Training.gradient_accumulation
+        count = self.options.device_iterations * accumulated * replicas
+        mean = self.options.Training.accumulation_and_replication_reduction_type.name == "Mean"
+        given, rows = (args, kwargs), []
+        for number in range(count):
+
+            def part(tensor: torch.Tensor, number: int = number) -> torch.Tensor:
+                return _wide(tensor.chunk(count)[number] if tensor.dim() else tensor)
+
+            own_args, own_kwargs = _mapped(given, part)
+            self.losses.clear()
+            results = _tensors(self.module(*own_args, **own_kwargs))
+            loss = self.losses[-1] if self.losses else [each for each in results if each.requires_grad][-1]
+            (loss.sum() / (accumulated * replicas if mean else 1)).backward()
+            rows.append([each.detach().float() for each in results])
+            if (number + 1) % (accumulated * replicas) == 0:
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                self.steps += 1
+        return [torch.stack(column).unflatten(0, (-1, replicas)) for column in zip(*rows, strict=True)]
+
+
+def _returned(column: torch.Tensor, mode: str) -> torch.Tensor | None:
+    """What comes back of ``(micro-batches, replicas, ...)``."""
+    if mode == "All":
+        return column.flatten()
+    return {"Final": lambda: column[-1], "Sum": lambda: column.sum(0)}.get(mode, lambda: None)()
+
+
+def _say(step: int, here: torch.Tensor, there: torch.Tensor) -> None:
+    """Print the mean of a loss on both sides, and the largest difference."""
+    here, there = here.detach().float().flatten(), there.flatten()
+    difference = (here - there).abs().max().item()
+    print(
+        f"eager: update {step}: loss {here.mean().item():.6f}, PyTorch {there.mean().item():.6f}, "
+        f"difference {difference:.1e}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def watch() -> None:
+    """Compare every training model of this process."""
+    import ipuperf
+
+    ipuperf.install()
+    import poptorch
+
+    from ipuperf.frontends.poptorch.executor.poplar import PoplarExecutor
+
+    current: list[Twin] = []
+    twins: dict[int, Twin] = {}
+    plain_call, plain_set, plain_loss = PoplarExecutor.__call__, PoplarExecutor.setOptimizer, poptorch.identity_loss
+    plain_op = poptorch.custom_op
+
+    def dropout(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return x
+
+    torch.nn.functional.dropout = torch.dropout = dropout  # type: ignore[assignment]
+    plain_init = PoplarExecutor.__init__
+    optimizers: dict[int, torch.optim.Optimizer] = {}
+
+    def init(self: Any, model: Any, options: Any, *, training: bool, optimizer: Any = None) -> None:
+        if training:
+            optimizers[id(self)] = optimizer or torch.optim.SGD(model.parameters(), lr=0.01)
+            optimizer = optimizers[id(self)]
+            for module in model.modules():
+                for name in ("dropout_p", "drop_prob"):  # of attention and of paths
+                    if isinstance(getattr(module, name, None), float):
+                        setattr(module, name, 0.0)
+        plain_init(self, model, options, training=training, optimizer=optimizer)
+
+    def set_optimizer(self: Any, optimizer: torch.optim.Optimizer) -> None:
+        plain_set(self, optimizer)
+        optimizers[id(self)] = optimizer
+        if id(self) in twins:
+            twins[id(self)].follow(optimizer)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._task.training:
+            return plain_call(self, *args, **kwargs)
+        if id(self) not in twins:
+            twins[id(self)] = Twin(self._task.module, optimizers[id(self)], self.options)
+        twin = twins[id(self)]
+        if twin.steps >= STEPS:
+            return plain_call(self, *args, **kwargs)
+        args, kwargs = _mapped((args, kwargs), torch.Tensor.clone)
+        current.append(twin)
+        try:
+            there = twin.call(args, kwargs)
+        finally:
+            current.pop()
+        results = plain_call(self, *args, **kwargs)
+        mode = self.options.resolved_output_mode(True).name
+        for here, column in zip(_tensors(results), there, strict=True):
+            expected = _returned(column, mode)
+            if expected is None:
+                print(f"eager: output mode {mode} is not compared", file=sys.stderr)
+            elif column.dim() == 2 and here.is_floating_point() and here.numel() == expected.numel():
+                _say(twin.steps, here, expected)
+        return results
+
+    def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
+        loss = plain_loss(x, reduction)
+        if current:
+            current[-1].losses.append(loss)
+        return loss
+
+    def custom_op(inputs: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        return OPS[name](inputs) if current and name in OPS else plain_op(inputs, name, *args, **kwargs)
+
+    PoplarExecutor.__init__, PoplarExecutor.__call__ = init, call  # type: ignore[method-assign]
+    PoplarExecutor.setOptimizer = set_optimizer  # type: ignore[method-assign]
+    poptorch.identity_loss, poptorch.custom_op = identity_loss, custom_op

@@ -93,7 +93,7 @@ def _cards(comparison: Comparison) -> str:
         text = f"{run.time.total:,} cycles, {meta['num_ipus']} IPUs of {meta['machine']}, {memory}"
         cards.append(
             f'<div class="card" style="border-left:5px solid {_colour(place)}"><b>{duration(run.seconds)}</b>'
-            f"<span>{html.escape(run.name)}: {html.escape(text)}</span></div>"
+            f"<span>{html.escape(run.name)}: {html.escape(text)}; {run.throughput.sentence()}</span></div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 

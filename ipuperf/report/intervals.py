@@ -315,9 +315,13 @@ def interval_from(profile: RunProfile, evidence: Sequence[Evidence], group: str 
 @checked
 def interval(trace: Trace) -> Interval:
     """The interval of the time of a trace's runs."""
-    run = profile(trace)
-    group = group_of(run)
-    return _around(run, group, _validated_basis(group))
+    # Several views of a report ask for it.
+    if interval not in trace.derived:
+        run = profile(trace)
+        group = group_of(run)
+        trace.derived[interval] = _around(run, group, _validated_basis(group))
+    found: Interval = trace.derived[interval]
+    return found
 
 
 @checked

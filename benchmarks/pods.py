@@ -15,6 +15,16 @@ ACCUMULATION = 512
 MACHINES = {1: "bow-pod4", 2: "bow-pod16", 4: "bow-pod16", 16: "bow-pod64", 63: "bow-pod256", 64: "bow-pod256"}
 """The machine for each number of replicas; 63 of them are seven classes."""
 SIMULATIONS, KEPT = 10, 30.0
+LONG, LARGE = "BERT-Large, 64 IPUs, accumulation 50,000: ", "BERT-Large, 2,048 IPUs: "
+LARGEST = """name = "bow-pod2048"
+description = "eight Bow Pod256 side by side"
+extends = "bow-pod256"
+
+[system]
+ipus = { value = 2048, unit = "count", kind = "assumed", source = "eight times bow-pod256, for a benchmark" }
+ipu_machines = { value = 512, unit = "count", kind = "assumed", source = "eight times bow-pod256, for a benchmark" }
+racks = { value = 32, unit = "count", kind = "assumed", source = "eight times bow-pod256, for a benchmark" }
+"""
 STEP, MOST = "BERT-Large, 64 IPUs: ", "BERT-Large, 256 IPUs: "
 BOUNDS = MappingProxyType(
     {
@@ -29,6 +39,10 @@ BOUNDS = MappingProxyType(
         f"{STEP}to_chrome_json": 4.5,
         f"{STEP}to_chrome_json, size": 1.0,
         f"{MOST}lower + simulate": 22.0,
+        f"{LONG}why + page": 1.0,
+        f"{LONG}memory of why + page": 1.0,
+        f"{LARGE}why + page": 1.0,
+        f"{LARGE}memory of why + page": 1.0,
         f"{SIMULATIONS} simulations: memory kept": 1.0,
         "simulate BERT-Large on 4 IPUs": 0.9,
         "simulate BERT-Large on 16 IPUs": 1.3,
@@ -39,15 +53,15 @@ BOUNDS = MappingProxyType(
 )
 
 
-def bert_large(replicas: int, accumulation: int = ACCUMULATION) -> Any:
-    """Its executable, built and not lowered."""
+def bert_large(replicas: int, accumulation: int = ACCUMULATION, machine: str = "") -> Any:
+    """Its executable, built and not lowered; ``machine``: a file, where none of :data:`MACHINES` is large enough."""
     import torch
 
     from ipuperf.models import bert, ipu_run
     from ipuperf.runtime.settings import RunSettings, use_settings
 
     options = bert.large(replicas=replicas, gradient_accumulation=accumulation)
-    with use_settings(RunSettings(machine=MACHINES[replicas])):
+    with use_settings(RunSettings(machine=machine or MACHINES[replicas])):
         with torch.device("meta"), ipu_run._WithoutRandomNumbers():
             model = ipu_run.cast(bert.model(options), options).train()
         arguments = bert.batch(options, "meta")
@@ -66,7 +80,7 @@ def rows(repeats: int) -> list[Row]:
 
     ipuperf.install()
     torch.set_num_threads(1)
-    return [*whole_step(min(repeats, 3)), long_process(), *flat(min(repeats, 3))]
+    return [*whole_step(min(repeats, 3)), *told_of_large_runs(), long_process(), *flat(min(repeats, 3))]
 
 
 def _simulate(executable: Any) -> Any:
@@ -131,6 +145,36 @@ def _told(trace: Any, simulating: float) -> list[Row]:
     return [
         Row(f"{STEP}{name}", seconds, "simulating it", simulating) for name, seconds in (("why", why), ("page", page))
     ]
+
+
+def told_of_large_runs() -> list[Row]:
+    """Why and page after simulating in this process: CPU seconds, and resident memory that is kept afterwards.
+
+    Allowed are twice the simulation and a second, and 300 MB.
+    """
+    import pandas as pd  # noqa: F401
+
+    from ipuperf.report import report_page, why_text
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "large.toml")
+        file.write_text(LARGEST, encoding="utf-8")
+        for name, executable in (
+            (LONG, bert_large(16, 50_000)),
+            (LARGE, bert_large(512, machine=str(file))),
+        ):
+            traces: list[Any] = []
+            assert executable.device_program is not None
+            simulating = cpu_seconds(lambda traces=traces, executable=executable: traces.append(_simulate(executable)))
+            before = _megabytes()
+            telling = cpu_seconds(lambda traces=traces: (why_text(traces[0]), report_page(traces[0])))
+            added = max(0.1, _megabytes() - before)
+            found += [
+                Row(f"{name}why + page", telling, "twice simulating and 1 s", 2 * simulating + 1),
+                Row(f"{name}memory of why + page", added, "budget", 300.0, "MB"),
+            ]
+    return found
 
 
 def _exports(trace: Any, additions: float) -> list[Row]:

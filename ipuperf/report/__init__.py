@@ -14,7 +14,7 @@ from ipuperf.report.comparison import Comparison, compare
 from ipuperf.report.comparison_text import comparison_text, comparison_values
 from ipuperf.report.critical_path import CriticalPath, critical_path, path_cycles
 from ipuperf.report.folder import View, save_figure, write_report
-from ipuperf.report.intervals import Interval, interval, ratio_interval
+from ipuperf.report.intervals import Interval, Throughput, interval, ratio_interval, throughput
 from ipuperf.report.live import link_use, live_memory
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
@@ -43,6 +43,7 @@ __all__ = [
     "CriticalPath",
     "Interval",
     "StepTime",
+    "Throughput",
     "View",
     "Waits",
     "breakdown",
@@ -67,6 +68,7 @@ __all__ = [
     "save_figure",
     "step_time",
     "summary_text",
+    "throughput",
     "tile_memory_figure",
     "time_split_figure",
     "timeline_figure",

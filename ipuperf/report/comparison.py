@@ -21,7 +21,7 @@ import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import PART_OF_KIND, run_instances
-from ipuperf.report.intervals import BY_HOST, interval, ratio_interval
+from ipuperf.report.intervals import BY_HOST, Throughput, interval, ratio_interval
 from ipuperf.report.step_time import TIME_PARTS, StepTime, step_time
 from ipuperf.report.text import duration, size
 from ipuperf.report.waiting import OWNERS
@@ -91,6 +91,11 @@ class ComparedRun:
     def interval(self) -> tuple[float, float]:
         """The seconds between which the measured time lies nine times of ten."""
         return interval(self.trace).around(self.seconds)
+
+    @property
+    def throughput(self) -> Throughput:
+        """How much the run processes in a second, with bounds."""
+        return Throughput.from_run(self.samples, self.seconds, interval(self.trace))
 
     def ratio_to(self, first_run: ComparedRun) -> tuple[float, float]:
         """Between which ratios the measured time over that of another run lies nine times of ten."""

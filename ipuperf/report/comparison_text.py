@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.arguments import checked
@@ -31,6 +32,7 @@ def comparison_text(comparison: Comparison) -> str:
         meta = run.trace.meta
         ipus = f"{meta['num_ipus']} IPU{'s' if meta['num_ipus'] > 1 else ''} of {meta['machine']}"
         lines.append(f"  {place}. {run.name}: {duration(run.seconds)} on {ipus}, bound by {run.time.bound[0]}")
+        lines.append(f"     {run.throughput.sentence()}")
     if comparison.notes:
         lines += ["", *(f"Note: {note}." for note in comparison.notes)]
     lines += ["", *comparison.sentences()]
@@ -86,6 +88,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
                 "cycles": run.time.total,
                 "seconds": run.seconds,
                 "interval": list(run.interval),
+                "throughput": asdict(run.throughput),
                 "ratio": run.seconds / runs[0].seconds if runs[0].seconds else None,
                 "ratio_interval": list(run.ratio_to(runs[0])),
                 "ipu": run.time.ipu,

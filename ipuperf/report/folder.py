@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ipuperf.report.advice import ADVICE
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown
 from ipuperf.report.excerpt import Excerpt
+from ipuperf.report.intervals import throughput
 from ipuperf.report.memory import liveness_figure, tile_memory_figure
 from ipuperf.report.page import report_page
 from ipuperf.report.perfetto import to_perfetto
@@ -65,6 +66,7 @@ def _json(trace: Trace, path: Path) -> None:
     summary = trace.summary()
     if trace.rows("instances"):
         summary["breakdown_seconds"] = breakdown(trace)
+        summary["throughput"] = asdict(throughput(trace))
         summary.update(_bound(trace) if followable(trace) else {})
     path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 

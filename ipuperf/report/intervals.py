@@ -148,6 +148,35 @@ class Interval:
         return f"nine times of ten within {low:+.0f} to {high:+.0f} % ({basis})"
 
 
+@dataclass(frozen=True)
+class Throughput:
+    """How much a program processes in a second.
+
+    Attributes:
+        value: as predicted.
+        low, high: bounds that hold nine times of ten; they follow from those of the time.
+        of: ``samples``, or ``runs`` where the front end does not say how many samples a run takes.
+    """
+
+    value: float
+    low: float
+    high: float
+    of: str
+
+    @classmethod
+    def from_run(cls, samples: int, seconds: float, interval: Interval) -> Throughput:
+        """That of runs of so many seconds and samples (0: unknown)."""
+        amount = samples or 1
+        short, long = interval.around(seconds)
+        value, low, high = (amount / time if time else 0.0 for time in (seconds, long, short))
+        return cls(value, low, high, "samples" if samples else "runs")
+
+    def sentence(self) -> str:
+        """The throughput with its bounds."""
+        value, low, high = (f"{x:,.0f}" if x >= 1_000 else f"{x:.4g}" for x in (self.value, self.low, self.high))
+        return f"{value} {self.of}/s, nine times of ten {low} to {high}"
+
+
 @checked
 def profile(trace: Trace) -> RunProfile:
     """What a trace spends the time of all its IPUs on."""
@@ -286,9 +315,20 @@ def interval_from(profile: RunProfile, evidence: Sequence[Evidence], group: str 
 @checked
 def interval(trace: Trace) -> Interval:
     """The interval of the time of a trace's runs."""
-    run = profile(trace)
-    group = group_of(run)
-    return _around(run, group, _validated_basis(group))
+    # Several views of a report ask for it.
+    if interval not in trace.derived:
+        run = profile(trace)
+        group = group_of(run)
+        trace.derived[interval] = _around(run, group, _validated_basis(group))
+    found: Interval = trace.derived[interval]
+    return found
+
+
+@checked
+def throughput(trace: Trace) -> Throughput:
+    """The throughput of a trace's last run."""
+    seconds = float(trace.seconds(int(trace.columns("runs")["dur"][-1]))) if trace.rows("runs") else 0.0
+    return Throughput.from_run(int(trace.meta.get("samples_per_run", 0)), seconds, interval(trace))
 
 
 @checked

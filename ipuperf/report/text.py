@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles
-from ipuperf.report.intervals import interval
+from ipuperf.report.intervals import interval, throughput
 from ipuperf.report.step_time import TIME_PARTS, StepTime, followable, step_time
 from ipuperf.trace import NO_OP, step_runs
 from ipuperf.trace.printable import printable
@@ -180,7 +180,8 @@ def _last_run(trace: Trace, time: StepTime | None) -> list[str]:
         return lines + [
             _line(part, f"{cycles:,} ({duration(trace.seconds(cycles))})", 4) for part, cycles in parts.items()
         ]
-    lines = [f"  Last run, measured time {interval(trace).sentence()}", f"  Last run, {time.sentence()}:"]
+    lines = [f"  Last run, {throughput(trace).sentence()}", f"  Last run, measured time {interval(trace).sentence()}"]
+    lines.append(f"  Last run, {time.sentence()}:")
     for part, cycles in time.parts.items():
         if cycles:
             value = f"{cycles:,} ({duration(trace.seconds(cycles))}, {100 * cycles / max(time.total, 1):.1f}%)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ipuperf.report import duration, interval, step_time
+from ipuperf.report import Throughput, duration, interval, step_time
 from ipuperf.report.faults import fault_sentences
 from ipuperf.trace import TraceError
 
@@ -22,10 +22,9 @@ def figures_of(executable: Executable) -> list[str]:
     where = f"{where} of {meta['machine']}"
     lines = [f"{duration(seconds)} a run ({executable.simulated_run_cycles:,} cycles), simulated on {where}"]
     lines += fault_sentences(meta)
-    rate = (samples or 1) / seconds if seconds else 0.0
-    shown = f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.4g}"
-    lines.append(f"{shown} {'samples' if samples else 'runs'}/s")
-    lines.append(f"measured time {interval(trace).sentence()}")
+    bounds = interval(trace)
+    lines.append(Throughput.from_run(samples or 0, seconds, bounds).sentence())
+    lines.append(f"measured time {bounds.sentence()}")
     try:
         lines.append(step_time(trace).sentence())
     except TraceError as error:

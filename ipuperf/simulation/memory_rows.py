@@ -116,13 +116,10 @@ def _runs(vector: TileVector) -> _Runs:
 
 def _places(vectors: Sequence[TileVector]) -> dict[str, np.ndarray]:
     """The runs of tiles of each vector (``first``, ``runs``), and these runs. One vector has its runs once."""
-    known: dict[int, int] = {}
-    distinct: list[_Runs] = []
-    for vector in vectors:
-        if id(vector) not in known:
-            known[id(vector)] = len(distinct)
-            distinct.append(_runs(vector))
-    place = whole_numbers(known[id(vector)] for vector in vectors)
+    by_identity = {id(vector): vector for vector in vectors}
+    known = dict(zip(by_identity, range(len(by_identity)), strict=True))
+    distinct = [_runs(vector) for vector in by_identity.values()]
+    place = np.array([known[id(vector)] for vector in vectors], dtype=np.int64)
     sizes = whole_numbers(len(run.begin) for run in distinct)
 
     def join(name: str) -> np.ndarray:
@@ -139,12 +136,14 @@ def _places(vectors: Sequence[TileVector]) -> dict[str, np.ndarray]:
 
 def _code(memory: MemoryReport, ipus: Sequence[int]) -> FoldedCode:
     """Table ``code``: always-live memory by op."""
-    category = Words.of(piece.category for piece in memory.code)
+    # Columns at once: a large program has tens of thousands of pieces.
+    op_ids, numbers, categories, vectors = zip(*memory.code, strict=True) if memory.code else ((), (), (), ())
+    category = Words.of(categories)
     arrays = {
-        "op_id": whole_numbers(piece.op_id for piece in memory.code),
+        "op_id": np.array(op_ids, dtype=np.int64),
         "category": category.codes,
-        "ipu": whole_numbers(ipus[piece.ipu] for piece in memory.code),
-        **_places([piece.bytes for piece in memory.code]),
+        "ipu": np.array(ipus, dtype=np.int64)[np.array(numbers, dtype=np.int64)],
+        **_places(vectors),
     }
     return FoldedCode(arrays, {"categories": category.words})
 

@@ -21,6 +21,13 @@ def code_rows(trace: TraceTables) -> Columns:
 
     The runs of tiles of a folded table are added up, not made.
     """
+    if code_rows not in trace.derived:
+        trace.derived[code_rows] = _code_rows(trace)
+    rows: Columns = trace.derived[code_rows]
+    return rows
+
+
+def _code_rows(trace: TraceTables) -> Columns:
     folded = trace.folded("code")
     if isinstance(folded, FoldedCode):
         table, words = folded.arrays, list(folded.words["categories"])
@@ -29,12 +36,13 @@ def code_rows(trace: TraceTables) -> Columns:
     else:
         table = trace.columns("code")
         size, (words, place) = table["bytes"], numbered(table["category"])
-    keys = np.stack([table["op_id"], table["ipu"], place], axis=1)
-    pieces, row = np.unique(keys, axis=0, return_inverse=True)
+    # Op, IPU and category make one key: its upper 32 bits, 24 and 8.
+    keys = table["op_id"].astype(np.int64) << 32 | table["ipu"].astype(np.int64) << 8 | place
+    pieces, row = np.unique(keys, return_inverse=True)
     total = np.zeros(len(pieces), dtype=np.int64)
     np.add.at(total, row.reshape(-1), size)
-    op_id, ipu, category = pieces.T
-    return {"op_id": op_id, "ipu": ipu, "category": np.array([*words, ""], dtype=object)[category], "bytes": total}
+    category = np.array([*words, ""], dtype=object)[pieces & 0xFF]
+    return {"op_id": pieces >> 32, "ipu": pieces >> 8 & 0xFFFFFF, "category": category, "bytes": total}
 
 
 def code(trace: TraceTables) -> pd.DataFrame:

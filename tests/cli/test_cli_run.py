@@ -271,7 +271,7 @@ def test_the_report_is_where_it_was_asked_for_wherever_the_script_goes(
 def test_a_run_ends_with_six_lines_that_the_report_agrees_with(
     ipuperf_here: Callable, tmp_path: Path, script: Path
 ) -> None:
-    from ipuperf.report import interval, step_time
+    from ipuperf.report import interval, step_time, throughput
     from ipuperf.trace import Trace
 
     done = ipuperf_here("run", script.name, "--report", "out", cwd=tmp_path)
@@ -279,7 +279,11 @@ def test_a_run_ends_with_six_lines_that_the_report_agrees_with(
     trace = Trace.load(tmp_path / "out" / "0-build" / "trace.ipt")
     cycles = int(trace.columns("runs")["dur"][0])
     assert re.fullmatch(rf"build: [\d.]+ .?s a run \({cycles:,} cycles\), simulated on 1 IPU of gc200-1", time)
-    assert rate == f"build: {1 / trace.seconds(cycles):,.0f} runs/s"
+    assert rate == f"build: {throughput(trace).sentence()}"
+    predicted, *ends = (float(text.replace(",", "")) for text in re.findall(r"[\d,.]+(?= runs| to|$)", rate))
+    assert predicted == pytest.approx(1 / trace.seconds(cycles), rel=1e-3)
+    time_low, time_high = interval(trace).around(trace.seconds(cycles))
+    assert ends == pytest.approx([1 / time_high, 1 / time_low], rel=1e-3)
     assert bounds == f"build: measured time {interval(trace).sentence()}"
     assert bound == f"build: {step_time(trace).sentence()}"
     held = trace.summary()["memory"]["max_tile"]

@@ -108,11 +108,17 @@ def read_page(page: Page, tables: Tables) -> None:
 
 @pytest.fixture(scope="module")
 def tables(
-    browser: Browser, programs: ModuleType, trace: Trace, rich: Trace, tmp_path_factory: pytest.TempPathFactory
+    browser: Browser,
+    programs: ModuleType,
+    synthetic: ModuleType,
+    trace: Trace,
+    rich: Trace,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Tables:
-    """The tables of a PopXL program, of a pipeline that is made up, and of a trace with all kinds of steps."""
+    """The tables of a PopXL program, of a made-up pipeline, of all kinds of steps, and of a run on one IPU."""
     found: Tables = defaultdict(list)
-    for number, one in enumerate((programs.PROGRAMS["remote-variables"](), trace, rich)):
+    alone = synthetic.pipeline_trace(ipus=1, micro_batches=2)
+    for number, one in enumerate((programs.PROGRAMS["remote-variables"](), trace, rich, alone)):
         folder = tmp_path_factory.mktemp("report")
         file = folder / "page.html"
         file.write_text(report_page(one, advice=advice(one)), encoding="utf-8")
@@ -126,6 +132,10 @@ def tables(
             found[name].append((heads, rows))
         assert number or found["modules-tree"], "the views were read"
     return found
+
+
+def test_no_table_of_the_page_is_without_rows(tables: Tables):
+    assert [name for name, found in tables.items() if not all(rows for _, rows in found)] == []
 
 
 def is_amount(text: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from chromium import Browser
 
+import ipuperf.report.page.comparison as comparison_module
 from ipuperf.report import (
     compare,
     compared,
@@ -177,6 +178,52 @@ def test_every_view_of_a_page_is_there_of_all_runs(page, traces):
         assert all(re.findall("<th class=n>([^<]*)</th>", head)[:3] == list(traces) for head in heads)
     for name, mark in (("timeline", "data-run="), ("liveness", 'class="curve"'), ("memory", 'class="curve"')):
         assert sections[name].count(mark) >= len(traces)
+
+
+def test_every_picture_has_its_figures_in_a_table(page, traces):
+    comparison = compare(traces)
+    names = re.findall(r'<section id="([^"]*)"', page)
+    sections = dict(zip(names, page.split("<section ")[1:], strict=True))
+    for name, section in sections.items():
+        assert "<table>" in section or "no difference" in section, name
+        labels = re.findall(r'<svg [^>]*aria-label="([^"]*)"', section)
+        assert all("the table below" in label for label in labels)
+    figures = {figure.name: figure.values for figure in comparison_module._told(comparison)}
+    bars = aligned(traces).bars
+    assert sum(map(sum, figures.values())) == pytest.approx(
+        1e6 * sum(list(traces.values())[bar.run].seconds(sum(bar.cycles.values())) for bar in bars)
+    )
+    live = [
+        max(values) for values in zip(*(f.values for f in comparison_module._live_tenths(comparison)[:10]), strict=True)
+    ]
+    assert live == [int(trace.columns("liveness")["not_always_live"].max()) for trace in traces.values()]
+    tiles = [max(values) for values in zip(*(f.values for f in comparison_module._stretches(comparison)), strict=True)]
+    assert tiles == [run.peak for run in comparison.runs]
+
+
+def test_every_view_of_the_comparison_is_reached_by_keyboard(page, browser, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(page, encoding="utf-8")
+    shown = browser.open(file)
+    names = [*VIEWS, "machine"]
+    for place, name in enumerate(names, start=1):
+        shown.press(str(place % 10))
+        shown.wait(f"location.hash === '#{name}'")
+        assert shown.run("document.activeElement.textContent.toLowerCase().replace(' ', '-')") == name
+    shown.run("document.querySelector('nav a').focus()")
+    for name in names:
+        shown.press("Enter")
+        shown.wait(f"location.hash === '#{name}'")
+        shown.run(f"document.querySelectorAll('nav a')[{names.index(name)}].focus()")
+        shown.press("Tab")
+    theme = shown.run("document.documentElement.dataset.theme")
+    shown.press("t")
+    assert shown.run("document.documentElement.dataset.theme") != theme
+    focused = "every(one => { one.focus(); return one === document.activeElement; })"
+    assert shown.run(f"[...document.querySelectorAll('details > summary')].{focused}")
+    assert shown.run(f"[...document.querySelectorAll('details[open] .scroll')].{focused}")
+    assert (shown.problems, shown.requests) == ([], [])
+    shown.close()
 
 
 def test_figures_of_views_add_up_to_those_of_the_runs(traces):

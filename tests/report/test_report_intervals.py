@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
-from ipuperf.report import interval, ratio_interval
+from ipuperf.report import (
+    compare,
+    comparison_page,
+    comparison_text,
+    comparison_values,
+    interval,
+    ratio_interval,
+    summary_text,
+    throughput,
+    write_report,
+)
 from ipuperf.report.intervals import (
     COVERAGE,
     HOST,
@@ -25,6 +38,7 @@ from ipuperf.report.intervals import (
     ratio_interval_from,
     validated,
 )
+from ipuperf.report.page.facts import page_facts
 from ipuperf.tools.validation.cases import read_cases
 from ipuperf.tools.validation.evidence import coverages
 from ipuperf.trace import Trace
@@ -173,3 +187,23 @@ def test_intervals_hold_for_runs_that_they_do_not_rest_on() -> None:
         assert kind.family_width >= wider * kind.width, kind
     assert kinds["training"].width <= 0.145
     assert kinds["inference"].width <= 0.125
+
+
+@pytest.mark.parametrize("samples", [0, 64])
+def test_views_say_the_throughput_with_the_bounds_of_the_time(samples: int, synthetic: ModuleType, tmp_path: Path):
+    trace = synthetic.pipeline_trace(ipus=2, micro_batches=2, layers=1)
+    trace.meta.update({"samples_per_run": samples} if samples else {})
+    seconds = float(trace.seconds(int(trace.columns("runs")["dur"][-1])))
+    low, high = interval(trace).around(seconds)
+    found = throughput(trace)
+    amount = samples or 1
+    assert (found.value, found.low, found.high) == pytest.approx((amount / seconds, amount / high, amount / low))
+    assert found.of == ("samples" if samples else "runs")
+    sentence = found.sentence()
+    assert f"Last run, {sentence}\n" in summary_text(trace)
+    assert page_facts(trace, 1000)["throughput"] == sentence
+    write_report(trace, tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text())["throughput"] == vars(found)
+    comparison = compare({"a": trace, "b": trace})
+    assert [run["throughput"] for run in comparison_values(comparison)["runs"]] == [vars(found)] * 2
+    assert comparison_text(comparison).count(sentence) == comparison_page(comparison).count(sentence) == 2

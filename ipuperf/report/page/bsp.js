@@ -160,7 +160,7 @@ function bspView(/** @type {HTMLElement} */ section) {
       sortable(
         [
           ["from cycle", (/** @type {any} */ phase) => phase.start, "n", wholeNumber],
-          ["op", (/** @type {any} */ phase) => timeline.ops[steps.op[phase.j]]],
+          ["op", (/** @type {any} */ phase) => timeline.ops[steps.op[phase.j]] || "(no op)"],
           ["kind", (/** @type {any} */ phase) => facts.kinds[steps.kind[phase.j]].label],
           ["cycles", (/** @type {any} */ phase) => phase.dur, "n", wholeNumber],
           ["average tile", (/** @type {any} */ phase) => steps.mean[phase.j], "n", wholeNumber],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +42,7 @@ _WIDTH, _HEIGHT, _LEFT = 1200, 300, 70
 _BAR, _PITCH, _BETWEEN = 13, 16, 8
 _SPAN = _WIDTH - _LEFT - 10
 _POINTS = 2_000
+_SIXTEEN = 16
 
 
 @checked
@@ -58,7 +60,7 @@ def comparison_page(comparison: Comparison) -> str:
 
 
 def _contents() -> str:
-    links = "".join(f'<a href="#{_anchor(view)}">{view}</a>' for view in _VIEWS)
+    links = "".join(f'<a href="#{_anchor(view)}" title="key {n}">{view}</a>' for n, view in enumerate(_VIEWS, start=1))
     return f'<nav aria-label="views">{links}</nav>'
 
 
@@ -93,7 +95,7 @@ def _cards(comparison: Comparison) -> str:
         text = f"{run.time.total:,} cycles, {meta['num_ipus']} IPUs of {meta['machine']}, {memory}"
         cards.append(
             f'<div class="card" style="border-left:5px solid {_colour(place)}"><b>{duration(run.seconds)}</b>'
-            f"<span>{html.escape(run.name)}: {html.escape(text)}</span></div>"
+            f"<span>{html.escape(run.name)}: {html.escape(text)}; {run.throughput.sentence()}</span></div>"
         )
     return f'<div class="cards">{"".join(cards)}</div>'
 
@@ -159,9 +161,26 @@ def _timelines(comparison: Comparison) -> str:
     remark = f"; IPUs not shown: {', '.join(hidden)}" if hidden else ""
     return (
         f"<h3>Aligned at the start of each run{html.escape(remark)}</h3>\n"
-        f'<svg viewBox="0 0 {_WIDTH} {y + 18:.0f}" role="img" aria-label="timelines of the runs">{"".join(drawn)}{axis}'
-        f'</svg>\n<div class="legend">{"".join(names)}</div>'
+        f'<svg viewBox="0 0 {_WIDTH} {y + 18:.0f}" role="img" aria-label="timelines of the runs; the table below '
+        f'has the time of each kind">{"".join(drawn)}{axis}</svg>\n<div class="legend">{"".join(names)}</div>\n'
+        + _table(
+            comparison, "timeline", "The timelines in figures: time of each IPU by kind of step", _told(comparison)
+        )
     )
+
+
+def _told(comparison: Comparison) -> list[ComparedFigure]:
+    """The time of each IPU that has a timeline, by kind of step, of each run."""
+    runs = comparison.runs
+    seconds: dict[tuple[int, str], list[float]] = {}
+    for bar in aligned({run.name: run.trace for run in runs}).bars:
+        for kind, cycles in bar.cycles.items():
+            times = seconds.setdefault((bar.ipu, kind), [0.0] * len(runs))
+            times[bar.run] += float(runs[bar.run].trace.seconds(cycles))
+    return [
+        ComparedFigure(f"IPU {ipu}, {KIND_LABELS[kind]}", "us", tuple(round(1e6 * time, 3) for time in times))
+        for (ipu, kind), times in seconds.items()
+    ]
 
 
 def _timeline(bar: Bar, name: str, y: float) -> str:
@@ -207,9 +226,32 @@ def _liveness(comparison: Comparison) -> str:
             names.append(f'<span><i style="background:{colour}"></i>{html.escape(text)}</span>')
     return (
         f"<h3>Live bytes by program step, 0 to {steps:,}</h3>\n"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step">{_heights(most)}'
-        f'{"".join(drawn)}</svg>\n<div class="legend">{"".join(names)}</div>'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="live bytes by program step; the table '
+        f'below has them by tenths of the program">{_heights(most)}{"".join(drawn)}</svg>\n'
+        f'<div class="legend">{"".join(names)}</div>\n'
+        + _table(comparison, "liveness", "The curves in figures: most bytes in each tenth", _live_tenths(comparison))
     )
+
+
+def _live_tenths(comparison: Comparison) -> list[ComparedFigure]:
+    """The most live bytes in each tenth of the program steps, not always live and always live, of each run."""
+    nothing = np.zeros(1, dtype=np.int64)
+    # A run without liveness has zeros.
+    curves = [(_curve(run) or (0, nothing, nothing))[1:] for run in comparison.runs]
+    figures = []
+    for place, name in ((1, "not always live"), (0, "always live")):
+        tenths = [_most(curve[place], 10) for curve in curves]
+        figures += [
+            ComparedFigure(f"{name}, {10 * part} to {10 * part + 10} % of the steps", "bytes", values)
+            for part, values in enumerate(zip(*tenths, strict=True))
+        ]
+    return figures
+
+
+def _most(values: np.ndarray, parts: int) -> list[int]:
+    """The largest value of each of so many equal parts; where there are fewer values, parts share them."""
+    edges = [len(values) * part // parts for part in range(parts + 1)]
+    return [int(values[begin : max(end, begin + 1)].max()) for begin, end in pairwise(edges)]
 
 
 def _tiles(comparison: Comparison) -> str:
@@ -232,9 +274,24 @@ def _tiles(comparison: Comparison) -> str:
     )
     return (
         f"<h3>Bytes of every tile, 0 to {width:,}{', with the limit' if near else ''}</h3>\n"
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="bytes of every tile">{_heights(top)}{drawn}'
-        f'</svg>\n<div class="legend">{names}</div>'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="bytes of every tile; the table below has the '
+        f'fullest of each stretch">{_heights(top)}{drawn}</svg>\n<div class="legend">{names}</div>\n'
+        + _table(comparison, "tiles", "The tiles in figures: the fullest of each stretch", _stretches(comparison))
     )
+
+
+def _stretches(comparison: Comparison) -> list[ComparedFigure]:
+    """The bytes of the fullest tile in each sixteenth of the tiles, of each run's IPU with the fullest tile."""
+    nothing = np.zeros(_SIXTEEN, dtype=np.int64)
+    tiles = [nothing if run.peak is None else run.fullest_ipu[1] for run in comparison.runs]
+    width = max(map(len, tiles))
+    # Tiles that a run does not have, or that hold nothing, hold no bytes.
+    most = [_most(np.pad(values, (0, width - len(values))), _SIXTEEN) for values in tiles]
+    edges = [width * part // _SIXTEEN for part in range(_SIXTEEN + 1)]
+    return [
+        ComparedFigure(f"tiles {edges[part]:,} to {max(edges[part + 1] - 1, edges[part]):,}", "bytes", values)
+        for part, values in enumerate(zip(*most, strict=True))
+    ]
 
 
 def _heights(most: int) -> str:
@@ -294,7 +351,8 @@ def _table(comparison: Comparison, name: str, title: str, figures: Sequence[Comp
     limited = f", the first {SHOWN_ROWS:,} are shown" if len(figures) > SHOWN_ROWS else ""
     opened = " open" if name in _OPENED else ""
     return (
-        f'<details{opened} id="group-{name}"><summary>{title}: {count:,} differ{limited}</summary><div class="scroll">'
+        f'<details{opened} id="group-{name}"><summary>{title}: {count:,} differ{limited}</summary><div class="scroll" '
+        f'tabindex="0" role="region" aria-label="{html.escape(title)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )
 

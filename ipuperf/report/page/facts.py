@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.faults import fault_facts
-from ipuperf.report.intervals import interval
+from ipuperf.report.intervals import interval, throughput
 from ipuperf.report.limits import limits
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.page.figures import Figures
@@ -71,7 +71,7 @@ def _meta(meta: dict[str, Any]) -> dict[str, Any]:
 def _executed(figures: Figures, most: int) -> dict[str, Any]:
     """The facts on what was executed; all are None if nothing was."""
     if not figures.executed:
-        return {"time": None, "interval": "", "untold": "", "timeline": None, "operations": None}
+        return {"time": None, "interval": "", "throughput": "", "untold": "", "timeline": None, "operations": None}
     trace = figures.trace
     if figures.followed:
         time = run_facts(figures.time, figures.path, figures.path_cycles)
@@ -80,6 +80,7 @@ def _executed(figures: Figures, most: int) -> dict[str, Any]:
     return {
         "time": time,
         "interval": interval(trace).sentence(),
+        "throughput": throughput(trace).sentence(),
         "untold": "" if figures.followed else UNTOLD,
         "timeline": timeline(trace, figures.summary["links"], most),
         "operations": op_facts(

@@ -10,6 +10,10 @@ function linksView(/** @type {HTMLElement} */ section) {
     id: "links-canvas",
     "aria-label": "use of each link over time; the table below has the totals",
   });
+  if (!used.length) {
+    section.append(make("p", {}, "Nothing was transferred over links, Streaming Memory or the host's PCIe."));
+    return {};
+  }
   section.append(
     make("h2", {}, "Use of each link over the whole trace"),
     canvas,

@@ -107,6 +107,7 @@ function summaryView(/** @type {HTMLElement} */ section) {
   const { meta, time } = facts;
   if (facts.untold) section.append(make("p", { class: "note" }, facts.untold));
   if (time) section.append(make("p", { class: "lead", id: "sentence" }, "The last run is " + time.sentence + "."));
+  if (facts.throughput) section.append(make("p", { id: "throughput" }, facts.throughput + "."));
   if (facts.interval)
     section.append(make("p", { class: "note", id: "interval" }, "Measured time: " + facts.interval + "."));
   if (meta.oom)
@@ -168,18 +169,20 @@ function summaryView(/** @type {HTMLElement} */ section) {
   if (facts.faults) section.append(...faultsOf(facts.faults));
   if (facts.advice) section.append(...adviceOf(facts.advice));
   if (time && time.path) {
-    section.append(make("h2", {}, "Waiting of each IPU"));
     const owners = ["host", "bubble", "imbalance", "collective", "link", "ddr", "sync"];
     const rows = Object.entries(time.waiting).map(([ipu, cycles]) => ({ ipu: Number(ipu), ...cycles }));
+    section.append(make("h2", {}, "Waiting of each IPU"));
     section.append(
-      sortable(
-        [
-          ["IPU", (/** @type {any} */ row) => row.ipu, "n"],
-          ...owners.map((owner) => [owner, (/** @type {any} */ row) => row[owner] || 0, "n", wholeNumber]),
-        ],
-        rows,
-        { name: "waiting" },
-      ),
+      rows.length
+        ? sortable(
+            [
+              ["IPU", (/** @type {any} */ row) => row.ipu, "n"],
+              ...owners.map((owner) => [owner, (/** @type {any} */ row) => row[owner] || 0, "n", wholeNumber]),
+            ],
+            rows,
+            { name: "waiting" },
+          )
+        : make("p", { class: "note", id: "no-waits" }, "No IPU waits for another."),
     );
   }
   for (const [title, list] of [

@@ -98,12 +98,7 @@ class Folder:
             return
         if self._world.host.backlog(time) > _BACKLOG:
             return
-        state = (
-            tuple(process.state(time) for process in self._processes),
-            self._world.network.state(time),
-            self._world.host.state(time),
-            tuple(kind.state(time) for kind in self._kinds),
-        )
+        state = (*self.devices(time), self._world.host.state(time))
         present = self._snapshot(time)
         # The latest snapshot comes first, because it gives the shortest period.
         for earlier in reversed(self._seen.get(state, ())):
@@ -115,6 +110,14 @@ class Folder:
         self._seen.move_to_end(state)
         if len(self._seen) > _KEPT:
             self._seen.popitem(last=False)
+
+    def devices(self, time: int) -> tuple[object, ...]:
+        """Everything but the host on which the future depends, relative to ``time``, without counts of iterations."""
+        return (
+            tuple(process.state(time) for process in self._processes),
+            self._world.network.state(time),
+            tuple(kind.state(time) for kind in self._kinds),
+        )
 
     def _snapshot(self, time: int) -> _Snapshot:
         processes = self._processes

@@ -194,6 +194,7 @@ class HostServer:
     ) -> None:
         self._events = events
         self._jitter = jitter
+        self.syncs: list[tuple[int, list[LineKey]]] = []  # when, and whose callbacks; of a host with jitter only
         self._cycles = cycles
         self._depth = depth
         self._totals = totals
@@ -222,6 +223,31 @@ class HostServer:
     def busy_until(self) -> int:
         """When the last callback ends that was requested until now."""
         return max(server.busy for server in self._servers.values())
+
+    def awaited(self, time: int) -> bool:
+        """Whether answers are to come for which IPUs wait, or will."""
+        if any(self.left().values()) or not self.prefetches:
+            return True
+        return any(end > time and self._lines[key].awaited for end, key in self._served)
+
+    def replay(self, time: int, syncs: Sequence[tuple[int, Sequence[LineKey]]]) -> int:
+        """When the last callback ends if these syncs, for which no IPU waits, come so many cycles after ``time``."""
+        for later, keys in syncs:
+            server, costs = self._servers[keys[0].server], self._costs(keys)
+            server.busy = max(server.busy, time + later) + sum(costs)
+        return self.busy_until
+
+    def _costs(self, keys: Sequence[LineKey]) -> list[int]:
+        """Cycles of each callback of a sync; the first pays for the sync."""
+        cycles, jitter = self._cycles, self._jitter
+        if jitter is None:
+            costs = [self._callback[key.server] for key in keys]
+            costs[0] += cycles.sync
+            return costs
+        sync = cycles.sync + jitter.sync(keys[0].server)
+        costs = [jitter.callbacks(key.server, cycles.callback) for key in keys]
+        costs[0] += sync
+        return costs
 
     @property
     def drawn(self) -> int:
@@ -362,13 +388,11 @@ class HostServer:
     def _serve(self, slices: Sequence[tuple[int, LineKey]]) -> None:
         """Queue one host sync with these callbacks, the first slice of every stream first."""
         # With prefetching nobody waits for an answer, so its latency is not charged.
-        cost, answer = self._cycles.sync, 0 if self.prefetches else self._cycles.answer
-        jitter = self._jitter
-        if jitter:
-            cost += jitter.sync(slices[0][1].server)
-        for _, key in slices:
+        answer, keys = 0 if self.prefetches else self._cycles.answer, [key for _, key in slices]
+        if self._jitter:
+            self.syncs.append((self._events.now, keys))
+        for key, cost in zip(keys, self._costs(keys), strict=True):
             server, line = self._servers[key.server], self._lines[key]
-            cost += jitter.callbacks(key.server, self._cycles.callback) if jitter else self._callback[key.server]
             start = max(server.busy, self._events.now)
             # The server works on one slice after the other.
             server.busy = start + cost
@@ -377,7 +401,6 @@ class HostServer:
                 self._recorder.host_event(start, cost, alike)
             line.issued += 1
             self._events.after(server.busy + answer - self._events.now, line.finish)
-            cost = 0  # only the first slice pays for the sync
 
 
 def _both(earlier_call: Go, later_call: Go) -> Go:

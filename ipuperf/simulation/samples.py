@@ -2,7 +2,8 @@
 
 A *sample* is a run with times of the host drawn anew (:mod:`.jitter`). The program is walked once; each sample then
 simulates the events alone and makes no trace. Nothing is simulated again where nothing was drawn, and the time before
-the IPUs begin only shifts what follows.
+the IPUs begin only shifts what follows. Once the IPUs have all their inputs, a run goes on as an earlier one did that
+was in the same state (:class:`_End`).
 
 **Quantiles.** The q-quantile of n samples is the one of rank ceil(q n). Its interval is made of ranks as well and
 assumes no distribution: the true quantile lies between the l-th and the u-th sample unless fewer than l, or u and more,
@@ -18,10 +19,9 @@ times of the host with and without the fault.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Hashable, Sequence
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ipuperf.collector import collector_paused
 from ipuperf.machine import Faults
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
     from .classes import ReplicaClasses
-    from .folding import Unfolding
+    from .folding import Folder, Unfolding
     from .ipu import IpuProcess
+    from .recorder import LineKey
     from .world import World
 
 PARTS = (0.5, 0.9, 0.99)
@@ -47,6 +48,13 @@ CONFIDENCE = 0.95
 
 BLAMED = 20
 """How many samples decide on what each fault costs; they are simulated with and without it."""
+
+
+_ASKED_EVERY = 16
+"""Instants from one question to the next whether IPUs wait for the host no more."""
+
+_STATES = 64
+"""Most states of a run after which its rest may be known."""
 
 
 class Sampler:
@@ -78,6 +86,7 @@ class Sampler:
         self._classes: dict[Faults, ReplicaClasses] = {}
         self._settled: dict[Faults, int] = {}  # cycles of runs in which nothing was drawn
         self._known: dict[tuple[Faults, Draw], int] = {}
+        self._rests: dict[Faults, dict[Hashable, _Rest]] = {}
 
     def cycles(self, faults: Faults, draw: Draw) -> int:
         """Cycles of a run on the machine with these faults, host included."""
@@ -101,7 +110,14 @@ class Sampler:
             # A machine keeps its routes, so there is one for all samples.
             machine = self._machines[faults] = self._machine.with_only(faults)
         options = self._options._replace(draw=draw)
-        run = partial(played, self._program, machine, self._tree, options, None, True, "phase", None, _outcome)
+        rests = self._rests.setdefault(faults, {})
+
+        def run(classes: ReplicaClasses) -> tuple[int, int, ReplicaClasses]:
+            end, program = _End(rests), self._program
+            return played(
+                program, machine, self._tree, options, None, True, "phase", None, end.outcome, classes, end.reached
+            )
+
         classes = self._classes.get(faults) or first_classes(self._program, machine, options.processes)
         cycles, drawn, self._classes[faults] = with_classes(run, self._tree, classes)
         if not drawn:
@@ -114,11 +130,64 @@ class Sampler:
         return others not in self._settled or any(fault.varies for fault in faults.jitters if fault.part == "run")
 
 
-def _outcome(world: World, processes: Sequence[IpuProcess], unfolding: Unfolding) -> tuple[int, int, ReplicaClasses]:
-    """Cycles of the run, how many times were drawn in it, and the classes of replicas with which it succeeded."""
-    finish = max(unfolding.time(process.finish) for process in processes)
-    end = max(finish, unfolding.time(world.host.busy_until))
-    return end, world.host.drawn, world.classes
+class _Rest(NamedTuple):
+    """What followed a state: ``cycles`` until the IPUs finished, ``syncs`` of the host and the cycles until each."""
+
+    cycles: int
+    syncs: tuple[tuple[int, list[LineKey]], ...]
+
+
+class _End:
+    """The end of a run, which an earlier sample may have shown.
+
+    The host has prepared all inputs and IPUs wait for nothing that it has still to do. What they do from there on does
+    not depend on its times. Where they are in a state in which an earlier sample had them, they go on as they did
+    there, and only what the host does for the outputs is drawn. States are taken as IPUs begin shared steps, because
+    the instants of the host differ from sample to sample.
+
+    Args:
+        rests: what followed the states of earlier samples.
+    """
+
+    def __init__(self, rests: dict[Hashable, _Rest]) -> None:
+        self._rests = rests
+        self._states: list[tuple[int, Hashable]] = []
+        self._prepared = False
+        self._begun = -1
+
+    def reached(self, world: World, processes: Sequence[IpuProcess], folder: Folder, instant: int) -> bool:
+        """Whether the rest of the run is known at the end of this instant."""
+        now = world.events.now
+        if not self._prepared:
+            self._prepared = instant % _ASKED_EVERY == 0 and not world.host.awaited(now)
+            return False
+        begun = sum([process.serial for process in processes])
+        if len(self._states) == _STATES or begun == self._begun:
+            return False
+        self._begun = begun
+        trips = tuple(tuple(process.loops.trips) for process in processes)
+        state = (world.classes, folder.devices(now), trips)
+        self._states.append((now, state))
+        return state in self._rests
+
+    def outcome(
+        self, world: World, processes: Sequence[IpuProcess], unfolding: Unfolding
+    ) -> tuple[int, int, ReplicaClasses]:
+        """Cycles of the run, how many times were drawn in it, and the classes of replicas with which it succeeded."""
+        host, known = world.host, None
+        if self._states:
+            now, state = self._states[-1]
+            known = self._rests.get(state)
+        if known is not None:
+            time = unfolding.time(now)
+            busy = time + host.replay(now, known.syncs) - now
+            return max(time + known.cycles, busy), host.drawn, world.classes
+        finish = max(unfolding.time(process.finish) for process in processes)
+        for now, state in self._states:
+            time = unfolding.time(now)
+            syncs = tuple((unfolding.time(when) - time, keys) for when, keys in host.syncs if when > now)
+            self._rests[state] = _Rest(finish - time, syncs)
+        return max(finish, unfolding.time(host.busy_until)), host.drawn, world.classes
 
 
 @collector_paused()

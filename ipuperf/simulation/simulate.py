@@ -53,6 +53,10 @@ MOST_BEGINNINGS = 8
 """How often a simulation begins with classes of replicas, before each replica is simulated by itself."""
 
 
+class _Enough(Exception):
+    """A simulation may stop."""
+
+
 class HostOptions(NamedTuple):
     """How a program uses the host; see :func:`simulate`."""
 
@@ -160,14 +164,22 @@ def played(
     progress: Callable[[int], object] | None,
     outcome: Callable[[World, Sequence[IpuProcess], Unfolding], T],
     classes: ReplicaClasses,
+    enough: Callable[[World, Sequence[IpuProcess], Folder, int], bool] | None = None,
 ) -> T:
-    """The outcome of a run in which one replica stands for each of ``classes``."""
+    """The outcome of a run in which one replica stands for each of ``classes``.
+
+    ``enough`` is asked at the end of each instant, with its number, whether the simulation may stop there.
+    """
     world = _build(program, machine, tree, seed, options, classes, folds)
     kinds = shared_kinds(world)
     processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
     folder = Folder(world, processes, kinds.values()) if world.folds else None
     try:
-        _run(world, processes, folder, tree, progress)
+        if enough is None:
+            _run(world, processes, folder, tree, progress)
+        else:
+            with contextlib.suppress(_Enough):
+                _run(world, processes, folder, tree, progress, enough)
         return outcome(world, processes, Unfolding(folder.folds if folder else []))
     finally:
         for kind in kinds.values():
@@ -336,6 +348,7 @@ def _run(
     folder: Folder | None,
     tree: ProgramTree,
     progress: Callable[[int], object] | None,
+    enough: Callable[[World, Sequence[IpuProcess], Folder, int], bool] | None = None,
 ) -> None:
     """Run the simulation to its end.
 
@@ -360,6 +373,8 @@ def _run(
             world.looped = False
             if folder is not None:
                 folder.look()
+        if enough is not None and folder is not None and enough(world, processes, folder, instant):
+            raise _Enough
 
     # The events end when all processes have finished, or when all that are left wait for ever.
     events.exhaust(look)

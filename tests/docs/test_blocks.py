@@ -59,6 +59,7 @@ BEFORE = {
     "docs/how-to/simulated-time.md": "",
     "docs/how-to/choose-a-machine.md": "",
     "docs/how-to/compare-runs.md": "",
+    "docs/how-to/machines-with-faults.md": "",
     "docs/how-to/sweep.md": "",
     "docs/how-to/calibrate.md": "",
     "docs/how-to/read-a-report.md": REPORT,

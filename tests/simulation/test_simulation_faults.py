@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from random import Random
+from unittest.mock import patch
 
 import pytest
 import simprograms as sp
 from test_schedule_times import MAKERS
 
 from ipuperf.simulation import SimulationError, sampled, simulate
-from ipuperf.simulation.samples import quantile
+from ipuperf.simulation.ipu import IpuProcess
+from ipuperf.simulation.jitter import Draw
+from ipuperf.simulation.samples import Sampler, quantile
 from ipuperf.trace.schema import TABLES
 
 COSTS = {"run": 1e-6, "call": 1e-6, "host_sync": 2e-7, "callback": 1e-7, "answer": 3e-8, "stream": 1e-7, "remote": 5e-8}
@@ -166,6 +169,40 @@ def test_a_sample_is_a_simulation(seed):
         assert found["plain"] == sp.end(simulate(program, machine, **options))
         assert found == sampled(program, faulty, 4, seed, **options)
         assert found["cycles"] != sampled(program, faulty, 4, seed + 1, **options)["cycles"]
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("sync", ["50ns", "5us"])
+def test_the_rest_of_a_run_is_not_simulated_again(depth, sync):
+    """Inputs in a loop, then an update with collectives and outputs, of which each sample draws the host's times."""
+    update = [
+        step
+        for size in range(100, 3000, 100)
+        for step in (sp.phase(size), sp.collective("all_reduce", size, ((0, 1),)), sp.d2h(size))
+    ]
+    copies = [sp.copy(0, 1, 900), sp.phase(400)]
+    program = sp.program(
+        sp.seq(sp.repeat(9, sp.h2d(600), sp.phase(700), *copies), *update),
+        sp.seq(sp.repeat(9, *copies), *update),
+        replicas=2,
+    )
+    faulty = sp.machine("pod4", **COSTS, sync=5).with_faults(
+        f"host sync exponential {sync}", f"host callback uniform 0 {sync}", "ipu 1 at 0.9"
+    )
+    ends = [sp.end(simulate(program, faulty, draw=(0, sample), prefetch_depth=depth)) for sample in range(12)]
+    assert sampled(program, faulty, 12, prefetch_depth=depth)["cycles"] == sorted(ends)
+    sampler, left, counts = Sampler(program, faulty, prefetch_depth=depth), IpuProcess._leave_shared, []
+    for sample in range(3):
+        counts.append(0)
+
+        def leave(process, counts=counts):
+            counts[-1] += 1
+            left(process)
+
+        with patch.object(IpuProcess, "_leave_shared", leave):
+            assert sampler.cycles(faulty.faults, Draw(0, sample)) == ends[sample]
+    # Without prefetching the IPUs wait for the host to the end.
+    assert (max(counts[1:]) < counts[0] / 2) == (depth > 0)
 
 
 def test_the_start_of_a_run_has_the_distribution_that_was_asked_for():

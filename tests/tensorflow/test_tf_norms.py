@@ -183,3 +183,30 @@ def test_groups_of_replicas_divide_the_replicas() -> None:
         model.compile("sgd", "mse", steps_per_execution=2)
         with pytest.raises(ValueError, match=r"group_size is 3, which does not divide the program's 2 replicas"):
             model.fit(x, y, batch_size=4, verbose=0)
+
+
+def test_batch_norms_take_half_parameters() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(4, 2, 2, 3)).astype(np.float16)
+    scale, offset = (rng.normal(size=3).astype(np.float16) for _ in range(2))
+
+    def function(x, scale, offset):
+        with tf.GradientTape() as tape:
+            tape.watch([x, scale, offset])
+            y, mean, variance = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, epsilon=1e-3)
+            total = tf.reduce_sum(tf.cast(y, tf.float32) ** 3)
+        z, *_ = tf.compat.v1.nn.fused_batch_norm(x, scale, offset, mean, variance, epsilon=1e-3, is_training=False)
+        return [y, mean, variance, z, *tape.gradient(total, [x, scale, offset])]
+
+    found = Program(function, (x, scale, offset)).run()
+    assert [array.dtype for array in found] == [np.float16] * 7
+    values = x.astype(np.float64)
+    mean, variance = values.mean((0, 1, 2)), values.var((0, 1, 2))
+    whitened = (values - mean) / np.sqrt(variance + 1e-3)
+    y = whitened * scale + offset
+    gradient = 3 * y**2
+    for one, other in zip(found, [y, mean, variance * 16 / 15, None, None], strict=False):
+        if other is not None:
+            np.testing.assert_allclose(one, other, rtol=4e-3, atol=4e-3)
+    np.testing.assert_allclose(found[5], (gradient * whitened).sum((0, 1, 2)), rtol=1e-2, atol=0.1)
+    np.testing.assert_allclose(found[6], gradient.sum((0, 1, 2)), rtol=1e-2, atol=0.1)

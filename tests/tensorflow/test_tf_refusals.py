@@ -608,7 +608,10 @@ class Silent(keras.Model):
 
 
 def fits() -> Iterator[Case]:
-    minimizing = overriding(keras.optimizers.legacy.SGD, "minimize")
+    sgd = keras.optimizers.legacy.SGD
+    doubled = {"minimize": lambda self, loss, *others, **named: sgd.minimize(self, 2 * loss, *others, **named)}
+    silent = {"minimize": lambda self, loss, var_list, tape=None: None}
+    minimizing, idle = (type("Own", (sgd,), methods) for methods in (doubled, silent))
     yield "a model made outside", RuntimeError, made_outside
     yield "options of a model made outside", RuntimeError, lambda: dense().set_pipelining_options(4)
     yield "eagerly", RuntimeError, fitted(dense, run_eagerly=True)
@@ -617,6 +620,7 @@ def fits() -> Iterator[Case]:
     yield "steps that a pipeline's does not divide", RuntimeError, fitted(pipelined(accumulation=8))
     yield "too few IPUs", ValueError, fitted(pipelined(), count=1)
     yield "own minimize, pipelined", ValueError, fitted(pipelined(), optimizer=minimizing(0.1))
+    yield "own minimize of nothing, pipelined", ValueError, fitted(pipelined(), optimizer=idle(0.1))
     yield "own minimize, accumulated", ValueError, fitted(accumulating(), count=1, optimizer=minimizing(0.1))
     yield "sequence that has changed", RuntimeError, fitted(changed_sequence, count=4)
     for mode, step in (("fit", "train"), ("evaluate", "test"), ("predict", "predict")):

@@ -6,10 +6,12 @@ default: channel ``c`` is in group ``c % groups``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.ops import gen_nn_ops
 
 from ipuperf.ops import GroupNormalization, GroupNormalizationGrad
 
@@ -166,3 +168,23 @@ def group_normalised(
     function = ir_op(GroupNormalization, 3, epsilon=epsilon, **attributes)
     specs = [whole, statistics, statistics]
     return device_function(name, function, [x, scale, offset], specs, gradient, order)[0]
+
+
+def let_batch_norms_have_half_parameters() -> None:
+    """Let TensorFlow's batch norm take scales, offsets and statistics in float16, as its port for the IPU does.
+
+    They are converted to float32 for the op, and its statistics back.
+    """
+    plain = gen_nn_ops.fused_batch_norm_v3
+    if hasattr(plain, "__wrapped__"):
+        return
+
+    @functools.wraps(plain)
+    def fused_batch_norm_v3(x: Any, scale: Any, offset: Any, mean: Any, variance: Any, **named: Any) -> Any:
+        if tf.convert_to_tensor(scale).dtype != tf.float16:
+            return plain(x, scale, offset, mean, variance, **named)
+        found = plain(x, *(tf.cast(value, tf.float32) for value in (scale, offset, mean, variance)), **named)
+        mean, variance = (tf.cast(value, tf.float16) for value in (found.batch_mean, found.batch_variance))
+        return found._replace(batch_mean=mean, batch_variance=variance)
+
+    gen_nn_ops.fused_batch_norm_v3 = fused_batch_norm_v3

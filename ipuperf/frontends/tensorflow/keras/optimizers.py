@@ -6,7 +6,7 @@ accumulation take :class:`KerasOptimizer`. Upstream: ``tensorflow: python/ipu/ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -208,21 +208,54 @@ def unscaled(optimizer: Any, grads: Sequence[Any]) -> list[Any]:
 
 def overridden(optimizer: Any, *methods: str) -> str | None:
     """The first of these methods that an optimizer, or one that it wraps, has from the program itself."""
-    for method in methods:
-        owner = next((c for c in type(optimizer).__mro__ if method in vars(c)), None)
-        if owner is not None and owner.__module__.split(".")[0] not in _LIBRARIES:
-            return method
-    wrapped = next((vars(optimizer)[name] for name in _INNER if name in vars(optimizer)), None)
-    return None if wrapped is None else overridden(wrapped, *methods)
+    for each in _with_wrapped(optimizer):
+        for method in methods:
+            owner = next((c for c in type(each).__mro__ if method in vars(c)), None)
+            if owner is not None and not _of_library(owner):
+                return method
+    return None
+
+
+def _with_wrapped(optimizer: Any) -> Iterator[Any]:
+    """An optimizer and those that it wraps, from outside in."""
+    while optimizer is not None:
+        yield optimizer
+        optimizer = next((vars(optimizer)[name] for name in _INNER if name in vars(optimizer)), None)
+
+
+def _of_library(kind: type) -> bool:
+    return kind.__module__.split(".")[0] in _LIBRARIES
+
+
+def _hands_on(optimizer: Any) -> bool:
+    """Whether ``minimize``, called once, calls Keras' once, with the loss and variables that it got."""
+    keras = next((c for c in type(optimizer).__mro__ if "minimize" in vars(c) and _of_library(c)), None)
+    if keras is None:
+        return False
+    loss, variables, found = object(), list[Any](), list[tuple[Any, Any]]()
+
+    def noted(_optimizer: Any, loss: Any, var_list: Any, *_others: Any, **_named: Any) -> None:
+        found.append((loss, var_list))
+
+    plain = keras.__dict__["minimize"]
+    keras.minimize = noted  # type: ignore[attr-defined]
+    try:
+        optimizer.minimize(loss, variables)
+    except Exception:  # whatever a program does with a loss that is none
+        return False
+    finally:
+        keras.minimize = plain  # type: ignore[attr-defined]
+    return len(found) == 1 and found[0][0] is loss and found[0][1] is variables
 
 
 def check_minimize(optimizer: Any) -> None:
-    """The optimizer's ``minimize`` is not the program's own: it would not be called.
+    """The optimizer's ``minimize`` is Keras', or hands its arguments on to that (AdamW of ``tensorflow_addons``, which
+    only takes a note): a pipeline does not call it for each gradient.
 
     Raises:
-        ValueError: it is.
+        ValueError: it does something else.
     """
-    if overridden(optimizer, "minimize"):
+    if overridden(optimizer, "minimize") and not all(map(_hands_on, _with_wrapped(optimizer))):
         raise ValueError(
             "When using Gradient Accumulation or Pipelining, the provided optimizer must not override "
             f"OptimizerV2.minimize. {type(optimizer).__name__} has one of its own; change gradients in "

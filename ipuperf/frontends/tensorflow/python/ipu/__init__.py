@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
 else:
     _check_version(_version)
 
+from ...facade.norms import let_batch_norms_have_half_parameters as _let_batch_norms_have_half_parameters
 from ...facade.strategies import attach_keras as _attach_keras
 from ...facade.tensors import outlined_function  # noqa: F401  # it is a name of the package
 from .modules import MODULES as _MODULES
@@ -46,6 +47,8 @@ def _stand_for_private_keras() -> None:
 
 # What is called inside a tf.function is not rewritten by AutoGraph, as nothing of TensorFlow is.
 _autograph.CONVERSION_RULES = (_autograph.DoNotConvert("ipuperf"), *_autograph.CONVERSION_RULES)
+
+_let_batch_norms_have_half_parameters()
 
 if "tf_keras.src.engine.training" in _sys.modules:  # TensorFlow has loaded Keras 2: ``tf.keras.ipu`` is there at once
     _attach_keras()

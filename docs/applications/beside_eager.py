@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -47,6 +48,14 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype == torch.float16 else tensor.clone()
+
+
+def _float_here(half: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``Tensor.half`` that gives float32 in this thread; loaders of data run in others."""
+    here = threading.get_ident()
+    return lambda tensor, *args, **kwargs: (
+        tensor.float() if threading.get_ident() == here else half(tensor, *args, **kwargs)
+    )
 
 
 class Twin:
@@ -86,7 +95,7 @@ class Twin:
             own_args, own_kwargs = _mapped(given, part)
             self.losses.clear()
             with ExitStack() as changes:
-                changes.enter_context(patch.object(torch.Tensor, "half", torch.Tensor.float))
+                changes.enter_context(patch.object(torch.Tensor, "half", _float_here(torch.Tensor.half)))
                 for name in LOSSES:
                     function = getattr(torch.nn.functional, name)
                     changes.enter_context(patch.object(torch.nn.functional, name, self.noting(function)))

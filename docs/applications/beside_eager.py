@@ -1,9 +1,10 @@
-"""Train a copy of each model of ``poptorch.trainingModel`` in PyTorch beside it, on the same data, and print both losses.
+"""Train a copy of each model of ``poptorch.trainingModel`` in PyTorch beside it, and print both losses.
 
 :func:`watch` changes nothing of the program but this: dropout is off in both (its random numbers differ), and the calls
-take longer. The copy is made at the first call, in float32. Its optimiser is a copy of the program's own, which takes
-the learning rates and so on that ``setOptimizer`` tells. A call's samples are its micro-batches, replica by replica
-(poptorch: python/_poplar_executor.py); gradients are their mean, or sum where the options say so.
+take longer. The copy is made at the first call, in float32, and sees the same data. Its optimiser is a copy of the
+program's own, which takes the learning rates and so on that ``setOptimizer`` tells. A call's samples are its
+micro-batches, replica by replica (poptorch: python/_poplar_executor.py); gradients are their mean, or sum where the
+options say so. They start at the last loss, as PopTorch's do: what a model computes from its loss is not trained.
 
 Output modes ``EveryN`` and ``Mean`` are not compared, nor are ops in C++ other than those of :data:`OPS`.
 """
@@ -12,12 +13,18 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 STEPS = 5
 """So many weight updates are compared."""
+LOSSES = [name for name in vars(torch.nn.functional) if name.endswith(("_loss", "cross_entropy", "kl_div"))]
+"""What a model may compute its loss with."""
 OPS = {"RemapCE": lambda inputs: [inputs[0]], "CopyTensor": lambda inputs: [inputs[0]]}
 """What ops in C++ compute, by their names: these two copy."""
 
@@ -43,6 +50,14 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.dtype == torch.float16 else tensor.clone()
 
 
+def _float_here(half: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """``Tensor.half`` that gives float32 in this thread; loaders of data run in others."""
+    here = threading.get_ident()
+    return lambda tensor, *args, **kwargs: (
+        tensor.float() if threading.get_ident() == here else half(tensor, *args, **kwargs)
+    )
+
+
 class Twin:
     """A model and its optimiser, copied before the first call."""
 
@@ -57,6 +72,15 @@ class Twin:
         for own, other in zip(self.optimizer.param_groups, optimizer.param_groups, strict=True):
             own.update({key: value for key, value in other.items() if key != "params"})
 
+    def noting(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """A function of losses that tells the twin what it gives."""
+
+        def loss_of(*args: Any, **kwargs: Any) -> torch.Tensor:
+            self.losses.append(function(*args, **kwargs))
+            return self.losses[-1]
+
+        return loss_of
+
     def call(self, args: Any, kwargs: Any) -> list[torch.Tensor]:
         """Train as one call does: what each sample of its micro-batches gives, ``(micro-batches, replicas, ...)``."""
         replicas, accumulated = self.options.replication_factor, self.options.Training.gradient_accumulation
@@ -70,7 +94,12 @@ class Twin:
 
             own_args, own_kwargs = _mapped(given, part)
             self.losses.clear()
-            results = _tensors(self.module(*own_args, **own_kwargs))
+            with ExitStack() as changes:
+                changes.enter_context(patch.object(torch.Tensor, "half", _float_here(torch.Tensor.half)))
+                for name in LOSSES:
+                    function = getattr(torch.nn.functional, name)
+                    changes.enter_context(patch.object(torch.nn.functional, name, self.noting(function)))
+                results = _tensors(self.module(*own_args, **own_kwargs))
             loss = self.losses[-1] if self.losses else [each for each in results if each.requires_grad][-1]
             (loss.sum() / (accumulated * replicas if mean else 1)).backward()
             rows.append([each.detach().float() for each in results])
@@ -162,10 +191,7 @@ def watch() -> None:
         return results
 
     def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
-        loss = plain_loss(x, reduction)
-        if current:
-            current[-1].losses.append(loss)
-        return loss
+        return (current[-1].noting(plain_loss) if current else plain_loss)(x, reduction)
 
     def custom_op(inputs: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         return OPS[name](inputs) if current and name in OPS else plain_op(inputs, name, *args, **kwargs)

@@ -81,6 +81,9 @@ class PoplarExecutor:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one batch: ``device iterations x gradient accumulation x replicas`` micro-batches along axis 0.
 
+        Inference is compiled anew where a parameter of ``forward`` is None that was a tensor, or the other way round
+        (poptorch: ``tests/inputs_test.py``); random numbers then begin at the seed.
+
         Raises:
             AssertionError: a batch that does not divide into micro-batches.
             Error: arguments unlike those the model was compiled with, or what :meth:`compile` raises; the call is in
@@ -94,7 +97,7 @@ class PoplarExecutor:
                 "module itself there (the model's attribute `model`)"
             )
         arguments = self._program.bound(args, kwargs)
-        if self._program.presence is Presence.NOT_COMPILED:
+        if self._program.presence is Presence.NOT_COMPILED or self._program.has_other_optionals(arguments):
             self._compile(arguments)
         if self._program.presence is Presence.DETACHED:
             self.attachToDevice()

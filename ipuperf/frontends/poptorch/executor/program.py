@@ -188,6 +188,14 @@ class Program:
         _check_batch(self._task.options, tensors, paths)
         return arguments
 
+    def has_other_optionals(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether inference is called without a tensor that it was compiled with, or with one that it was not."""
+        if self._task.training or self.inputs is None:
+            return False
+        pairs = zip(self.inputs.args, arguments.values(), strict=True)
+        # Of other changes, as in a number, `tensors_of` tells.
+        return any({type(None), torch.Tensor} == {_kind(before), _kind(now)} for before, now in pairs)
+
     def tensors_of(self, compiled: CompiledModel, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
         """The tensors in the arguments of a call, in the order of the program's inputs."""
         return compiled.exported.tensors_of(*self._signature.spread(arguments))
@@ -262,6 +270,10 @@ class Program:
             from ipuperf.report import write_report
 
             write_report(self.require().executable.trace, Path(folder) / self._task.kind)
+
+
+def _kind(value: Any) -> type:
+    return torch.Tensor if isinstance(value, torch.Tensor) else type(value)
 
 
 def warn_of_gradients(arguments: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ begins (kind ``sync_external``) and goes on when its own transfers are done.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -84,9 +85,8 @@ class _Exchange:
         self._parties = parties
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._start = -1
-        self._states: list[tuple[int, ...]] = [
-            tuple(sum(place in ends for _, ends in flows) for place in range(len(moved)))
-        ]
+        transfers = Counter(place for _, ends in flows for place in ends)
+        self._states: list[tuple[int, ...]] = [tuple(transfers[place] for place in range(len(moved)))]
         self._state = 0  # number of the transfers that each party has left, 0 before the first is over
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[_Member]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}

@@ -34,6 +34,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "placements": (),
     "building": (),
     "pipelines": (),
+    "stages": (),
     "convolution": (),
     "events": (),
     "pods": ("torch",),

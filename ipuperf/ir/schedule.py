@@ -276,6 +276,10 @@ class Precedence:
             self.position = {op: index for index, op in enumerate(order)}
             self._ancestors = _ancestors(order, predecessors_of, self.position)
 
+    def below(self, op: Op) -> int:
+        """The position below which all ops must come before ``op``."""
+        return self._ancestors[op][0]
+
     def before(self, earlier: Op, later: Op) -> bool:
         """Whether ``earlier`` must come before ``later``."""
         (below, more), place = self._ancestors[later], self.position[earlier]
@@ -358,15 +362,18 @@ def check_ambiguity(graph: Graph) -> None:
 
 def _in_order(users: Iterable[Op], changers: Collection[Op], precedence: Precedence) -> bool:
     """Whether each of ``changers`` has to come before or after every other op of ``users``."""
+    position = precedence.position
     last: list[Op] = []
     since: list[Op] = []
     # What comes after the last changer comes after all that this one follows.
-    for op in sorted(users, key=precedence.position.__getitem__):
-        changes_it = op in changers
-        if not all(precedence.before(other, op) for other in (*last, *(since if changes_it else ()))):
-            return False
-        if changes_it:
-            last, since = [op], []
+    for op in sorted(users, key=position.__getitem__):
+        others = last
+        if op in changers:
+            others, last, since = [*last, *since], [op], []
         else:
             since.append(op)
+        # They are in order, so for ops in sequence a look at the last one is enough.
+        in_sequence = not others or position[others[-1]] < precedence.below(op)
+        if not in_sequence and not all(precedence.before(other, op) for other in others):
+            return False
     return True

@@ -59,16 +59,22 @@ def sources_of(main: Graph) -> Sources:
 
 def _note_readers(order: Iterable[Op], ops: dict[Op, Op], readers: _OfTensors) -> None:
     """Walk backwards, so that the last reader seen is a tensor's first. An op may follow those who read its results."""
+    # Readers of a callee's inputs do not change meanwhile, and one callee may have very many calls.
+    inputs_read: dict[Graph, list[tuple[int, Op]]] = {}
     for op in reversed(list(order)):
         source = _known(op, ops) or _first(op.outputs, readers)
         if source is not None and not op.module:
             ops[op] = source
-        called = {
-            operand: readers[tensor]
-            for callee, operands in op.calls()
-            for tensor, operand in zip(callee.inputs, operands, strict=False)
-            if tensor in readers
-        }
+        called: dict[Tensor, Op] = {}
+        for callee, operands in op.calls():
+            if callee not in inputs_read:
+                inputs_read[callee] = [
+                    (i, readers[tensor]) for i, tensor in enumerate(callee.inputs) if tensor in readers
+                ]
+            called.update([(operands[i], reader) for i, reader in inputs_read[callee] if i < len(operands)])
+        if called and source is None:
+            readers.update(called)
+            continue
         for tensor in op.inputs:
             reader = called.get(tensor, source)
             if reader is not None:

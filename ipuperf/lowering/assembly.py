@@ -114,10 +114,8 @@ def _add_sync(steps: dict[int, list[Step]], step: Step, meeting: tuple[int, ...]
 def _add_calls(steps: dict[int, list[Step]], lowered_op: LoweredOp, syncs: SyncGroups) -> None:
     """Add the calls of an op; each is a :class:`Call` of the callee's function on each IPU."""
     for body, trips in lowered_op.calls:
-        name = body.graph.name
+        name, after = body.graph.name, lowered_op.copies.after_trip
         # Only IPUs that take part in the callee, or that copy after it, have something to run.
-        for ipu, ipu_steps in steps.items():
-            end_copies = lowered_op.copies.after_trip.get(ipu, ())
-            if end_copies or ipu in participants(body, syncs):
-                trip = (Call(-1, name, f"{name}@{ipu}"), *end_copies)
-                ipu_steps += trip if trips == 1 else [Repeat(-1, name, trips, Sequence(-1, "body", trip))]
+        for ipu in participants(body, syncs).union([ipu for ipu, copies in after.items() if copies]):
+            trip = (Call(-1, name, f"{name}@{ipu}"), *after.get(ipu, ()))
+            steps[ipu] += trip if trips == 1 else [Repeat(-1, name, trips, Sequence(-1, "body", trip))]

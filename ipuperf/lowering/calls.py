@@ -52,6 +52,10 @@ class CallCopier:
             # The program asks for changes of operands that it passes by reference.
             copied = copied - op.references()
         self.copies.copied.update(copied)
+        # Calls of a graph mostly pass operands that lie alike; layouts live as long as the program is lowered.
+        alike = tuple(map(id, map(layouts.__getitem__, operands)))
+        if not copied and alike in self._body.fitting:
+            return
         for index, (callee_input, operand) in enumerate(zip(callee.inputs, operands, strict=True)):
             layout, operand_layout = self._body.layouts[callee_input], layouts[operand]
             pieces = [(layout, callee_input.dtype.size)]
@@ -61,6 +65,8 @@ class CallCopier:
             if layout is not operand_layout and layout != operand_layout:
                 name = f"{op.type}/operand {callee_input.name}"
                 self._add(self.copies.before, callee_input, local_copies(op_id, name, pieces, self._machine))
+        if not self.copies.before:
+            self._body.fitting.add(alike)
 
     def copy_results(self) -> None:
         """Add copies of a branch's results to the results of the conditional."""

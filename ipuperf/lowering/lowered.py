@@ -65,9 +65,11 @@ class LoweredGraph:
     """A graph with its ops lowered in schedule order, and where its tensors lie.
 
     ``participants`` are the IPUs that take part in it, once somebody has asked (:func:`.assembly.participants`).
+    ``fitting`` has the identities of layouts of operands that a call need not copy.
     """
 
     graph: Graph
     ops: list[LoweredOp]
     layouts: dict[Tensor, Layout]
     participants: frozenset[int] | None = None
+    fitting: set[tuple[int, ...]] = field(default_factory=set)

@@ -104,6 +104,10 @@ class Places:
         Raises:
             IrError: a later call has an operand on another IPU.
         """
+        homes = self.homes.get
+        # Nearly all later calls pass what lies as at the first one.
+        if not (first or self.tile_sets.io_tiles) and [*map(homes, operands)] == [*map(homes, callee.inputs)]:
+            return
         for index, (callee_input, operand) in enumerate(zip(callee.inputs, operands, strict=True)):
             if self.tile_sets.io_tiles:
                 self._pass_tiles(op, callee_input, operand, first=first)

@@ -31,7 +31,32 @@ class Timeline:
 
     @cached_property
     def _size(self) -> int:
+        # Inner ones first, as calls may be nested deeper than Python's stack.
+        for inner in reversed(self._inside()[1:]):
+            len(inner)
         return int(self.stops[-1]) if self.parts else 0
+
+    def _inside(self) -> list[Timeline]:
+        """This timeline and those in it, each once, outer ones first."""
+        found, waiting = {id(self): self}, [self]
+        for timeline in waiting:
+            for part in timeline.parts:
+                if isinstance(part, Timeline) and id(part) not in found:
+                    found[id(part)] = part
+                    waiting.append(part)
+        return list(found.values())
+
+    def leaves(self) -> Iterator[Any]:
+        """The tuples or arrays of all steps, in order."""
+        stack = [iter(self.parts)]
+        while stack:
+            for part in stack[-1]:
+                if isinstance(part, Timeline):
+                    stack.append(iter(part.parts))
+                    break
+                yield part
+            else:
+                stack.pop()
 
     def __len__(self) -> int:
         return self._size
@@ -40,11 +65,15 @@ class Timeline:
         step += self._size if step < 0 else 0
         if not 0 <= step < self._size:
             raise IndexError(f"step {step} of {self._size}")
-        number = int(np.searchsorted(self.stops, step, "right"))
-        return self.parts[number][step - self._begin(number)]
+        part: Any = self
+        while isinstance(part, Timeline):
+            number = int(np.searchsorted(part.stops, step, "right"))
+            step -= int(part.stops[number - 1]) if number else 0
+            part = part.parts[number]
+        return part[step]
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self.parts)
+        return chain.from_iterable(self.leaves())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Timeline):
@@ -54,7 +83,7 @@ class Timeline:
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        flat: np.ndarray = np.concatenate([np.empty(0, np.int64), *map(np.asarray, self.parts)])
+        flat: np.ndarray = np.concatenate([np.empty(0, np.int64), *self.leaves()])
         return flat if dtype is None else flat.astype(dtype)
 
     def tolist(self) -> list[Any]:
@@ -63,18 +92,20 @@ class Timeline:
 
     def max(self, initial: int | None = None) -> int:
         """The largest value of a timeline of numbers; of an empty one ``initial``."""
-        most = [int(part.max()) for part in {id(part): part for part in self.parts}.values() if len(part)]
+        parts = {id(part): part for timeline in self._inside() for part in timeline.parts}.values()
+        most = [int(part.max()) for part in parts if not isinstance(part, Timeline) and len(part)]
         return max(most if initial is None else [initial, *most])
 
     def argmax(self) -> int:
         """The first step with the largest value."""
-        most = self.max()
-        largest = {id(part): len(part) > 0 and int(part.max()) == most for part in self.parts}
-        number = next(number for number, part in enumerate(self.parts) if largest[id(part)])
-        return self._begin(number) + int(self.parts[number].argmax())
-
-    def _begin(self, number: int) -> int:
-        return int(self.stops[number - 1]) if number else 0
+        most, first, known = self.max(), 0, dict[int, bool]()
+        for leaf in self.leaves():
+            if id(leaf) not in known:
+                known[id(leaf)] = len(leaf) > 0 and int(leaf.max()) == most
+            if known[id(leaf)]:
+                break
+            first += len(leaf)
+        return first + int(leaf.argmax())
 
 
 @dataclass(frozen=True, eq=False)

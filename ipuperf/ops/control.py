@@ -50,6 +50,12 @@ def modified_graph_inputs(graph: Graph) -> set[int]:
     return {i for i, tensor in enumerate(graph.inputs) if tensor in changed}
 
 
+@derived
+def _referenced_inputs(graph: Graph) -> frozenset[int]:
+    """Indices of ``graph``'s inputs that every call passes by reference."""
+    return frozenset([i for i, tensor in enumerate(graph.inputs) if tensor.by_ref])
+
+
 class _Control(Op):
     """Base of ops that execute ``callee``."""
 
@@ -59,10 +65,9 @@ class _Control(Op):
     def called_graphs(self) -> tuple[Graph, ...]:
         return (self.callee,)
 
-    def references(self) -> set[int]:
+    def references(self) -> frozenset[int]:
         """Indices of the inputs by reference: changes inside the callee reach the caller's tensors."""
-        by_reference = self.by_ref
-        return {i for i, tensor in enumerate(self.callee.inputs) if tensor.by_ref or i in by_reference}
+        return _referenced_inputs(self.callee).union(self.by_ref)
 
     def modified_inputs(self) -> tuple[int, ...]:
         """Inputs by reference that the callee changes."""
@@ -261,7 +266,7 @@ class Loop(_Control):
                     f"{parameter.id!r} that it is carried to is {_full(parameter)}"
                 )
 
-    def references(self) -> set[int]:
+    def references(self) -> frozenset[int]:
         """As for a call, but never carried inputs."""
         # Carried inputs are by value: the changed value is the output.
         return super().references().difference(range(self.carried))

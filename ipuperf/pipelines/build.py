@@ -432,7 +432,7 @@ class PipelineWriter:
 
     def _write(self, stage: PipelineStage) -> None:
         number = stage.description.stage
-        repeated = any(cell.kind == "R" and cell.stage == number for cell in self.program.segment_of)
+        repeated = self.program.runs("R", number)
         marked = bool(stage.description.checkpoints) and self._recompute == "always"
         interleaved = stage.derivative is not None and (
             (repeated and self._recompute != "in one piece") or (marked and not repeated)

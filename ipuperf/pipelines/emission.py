@@ -34,7 +34,9 @@ class Emitter:
         anchors: Mapping[StageOutput, Tensor],
     ) -> None:
         self._builder = builder
-        self._stages = stages
+        self._stages: dict[int, list[PipelineStage]] = {}
+        for stage in stages:
+            self._stages.setdefault(stage.description.stage, []).append(stage)
         self._outputs = outputs
         self._anchors = anchors
         self._last_micro_batch = builder.timetable.micro_batches - 1
@@ -89,7 +91,7 @@ class Emitter:
         return bool(window.executes()) or self._builder.transport.every_step
 
     def _of(self, cell: Cell) -> list[PipelineStage]:
-        return [stage for stage in self._stages if stage.description.stage == cell.stage]
+        return self._stages.get(cell.stage, [])
 
     def _load(self, scope: Scope, cell: Cell, stage: PipelineStage, values: Values) -> None:
         """The host inputs of a forward."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ipuperf.pipelines.schedules import Cell, Timetable
 
@@ -56,26 +57,37 @@ class WindowedProgram:
 
         Segments are what comes before the loop, each iteration, and what comes after it.
         """
+        first, second = self._segments.get((first_kind, stage), {}), self._segments.get((second_kind, stage), {})
+        return any(second.get(micro_batch, segment) != segment for micro_batch, segment in first.items())
+
+    def runs(self, kind: str, stage: int) -> bool:
+        """Whether there are cells ``kind`` of ``stage``."""
+        return (kind, stage) in self._segments
+
+    @cached_property
+    def _segments(self) -> dict[tuple[str, int], dict[int, int]]:
+        """For each kind and stage, the segment of each micro-batch."""
+        segments: dict[tuple[str, int], dict[int, int]] = {}
         for cell, segment in self.segment_of.items():
-            if cell.kind == first_kind and cell.stage == stage:
-                partner = self.segment_of.get(Cell(second_kind, stage, cell.micro_batch))
-                if partner is not None and partner != segment:
-                    return True
-        return False
+            segments.setdefault((cell.kind, cell.stage), {})[cell.micro_batch] = segment
+        return segments
 
     def immediate(self, first_kind: str, second_kind: str, stage: int) -> bool:
         """Whether cells ``first_kind`` and ``second_kind`` of ``stage`` are always in one window with no copies between
         them."""
-        for window in (*self.before, *self.body, *self.after):
-            cells = set(window.cells)
-            for cell in window.executes():
-                if (
-                    cell.kind == first_kind
-                    and cell.stage == stage
-                    and Cell(second_kind, stage, cell.micro_batch) not in cells
-                ):
-                    return False
-        return True
+        first, second = self._places.get((first_kind, stage), {}), self._places.get((second_kind, stage), {})
+        # In its window, the second cell has to come before the copies.
+        return all(second.get(micro_batch) == (window, True) for micro_batch, (window, _) in first.items())
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, int], dict[int, tuple[int, bool]]]:
+        """For each kind and stage: the window of each micro-batch, and whether its cell comes before the copies."""
+        places: dict[tuple[str, int], dict[int, tuple[int, bool]]] = {}
+        for number, window in enumerate((*self.before, *self.body, *self.after)):
+            for cells, early in ((window.after, False), (window.cells, True)):
+                for cell in cells:
+                    places.setdefault((cell.kind, cell.stage), {})[cell.micro_batch] = (number, early)
+        return places
 
 
 def _ordered(rows: Sequence[tuple[Cell, ...]]) -> list[Cell]:

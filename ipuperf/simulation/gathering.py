@@ -42,7 +42,7 @@ class MeetingPlace:
 
     __slots__ = ("leaf", "meetings", "number", "party", "waits_for")
 
-    def __init__(self, party: Party, leaf: LeafStep, meetings: Meetings, number: int, waits_for: str) -> None:
+    def __init__(self, party: Party, leaf: LeafStep, meetings: Meetings, number: int, waits_for: object) -> None:
         self.party = party
         self.leaf = leaf
         self.meetings = meetings

@@ -150,7 +150,7 @@ class Party:
         self.context = -1
         self.parts = Parts(self)
         self.slices = SliceColumns()
-        self.open_wait = ""
+        self.open_wait: object = ""
         # Bound once, as every wait ends with these calls.
         self._soon, self._resume = world.events.soon, self.resume
         self._bundles: Cache[tuple[Way, int], SendBundle] = Cache(_BUNDLES_KEPT)

@@ -12,7 +12,11 @@ from ipuperf.ir import CONTEXT, FLOAT32, TensorSpec, Variable
 from ipuperf.lowering import lower
 from ipuperf.lowering.liveness import shared_outputs
 from ipuperf.lowering.lower import NO_MERGING, PASSES, Compilation
+from ipuperf.lowering.timeline import Timeline
 from ipuperf.machine import load_machine
+from ipuperf.models.encoder import EncoderOptions, encoder
+from ipuperf.pipelines import build_pipeline
+from ipuperf.pipelines.schedules import popart_pipeline
 
 GC200 = load_machine("gc200-1")
 POD4 = load_machine("pod4")
@@ -214,3 +218,31 @@ def test_calls_on_several_ipus():
         z = main.create(ops.IpuCopy, [y], ["z"], source=0, destination=1).outputs[0]
         main.create(ops.Call, [z], ["w"], callee=graphs[1])
     check(program, POD4)
+
+
+def steps_kept(timelines):
+    """Values of steps that are in memory, each once."""
+    found, waiting = {}, list(timelines)
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Timeline):
+            waiting += part.parts
+        else:
+            found[id(part)] = len(part)
+    return sum(found.values())
+
+
+def test_what_is_kept_of_a_pipeline_grows_with_its_stages_and_not_with_their_calls():
+    kept, steps = {}, {}
+    for stages in (4, 8):
+        model = encoder(EncoderOptions(layers=stages, stages=stages), seed=None)
+        timetable = popart_pipeline(stages, 2 * stages)
+        build_pipeline(model.ir, model.parts, timetable, outputs=model.outputs, training=model.training)
+        memory = lower(model.ir, load_machine("pod16")).memory
+        names, bytes_ = memory.step_names.values(), memory.not_always_live.values()
+        kept[stages], steps[stages] = (steps_kept(names), steps_kept(bytes_)), sum(map(len, names))
+    assert steps[8] > 4 * steps[4]
+    for few, many in zip(kept[4], kept[8], strict=True):
+        assert many < 2.3 * few
+        assert 2 * few < steps[4]
+        assert 4 * many < steps[8]

@@ -57,13 +57,22 @@ class InterIpuCopy(SharedStep, JoinableStep):
             size[copy.ends] = size.get(copy.ends, 0) + copy.bytes
         return cls(op_id, name, tuple([IpuTransfer(*pair, total) for pair, total in size.items()]))
 
+    @cached_property
+    def _moved(self) -> tuple[Counter[int], Counter[int]]:
+        """Bytes that each participant receives and sends."""
+        received, sent = Counter[int](), Counter[int]()
+        for copy in self.copies:
+            received[copy.destination] += copy.bytes
+            sent[copy.source] += copy.bytes
+        return received, sent
+
     def received(self, ipu: int) -> int:
         """Bytes that ``ipu`` receives."""
-        return sum(copy.bytes for copy in self.copies if copy.destination == ipu)
+        return self._moved[0][ipu]
 
     def sent(self, ipu: int) -> int:
         """Bytes that ``ipu`` sends."""
-        return sum(copy.bytes for copy in self.copies if copy.source == ipu)
+        return self._moved[1][ipu]
 
     def meets(self, ipu: int, syncs: SyncGroups) -> tuple[int, ...]:
         """All IPUs, where not all take part: one of the two sync groups always contains every IPU."""
@@ -80,13 +89,23 @@ class InterIpuCopy(SharedStep, JoinableStep):
 
     def faults(self, place: Place) -> Iterator[str]:
         """IPUs that do not exist, two copies of a pair, or an IPU that takes no part."""
+        # Every party asks, and nearly every exchange is sound.
+        if not self._sound or self.participants[0] < 0 or self.participants[-1] >= place.ipus:
+            yield from self._faults(place.ipus)
+        if place.ipu not in self.participants:
+            yield f"it is between {ipus(self.participants)}"
+
+    @cached_property
+    def _sound(self) -> bool:
+        """Whether nothing is wrong with the copies, wherever the exchange runs."""
+        return bool(self.copies) and not any(self._faults(self.participants[-1] + 1))
+
+    def _faults(self, count: int) -> Iterator[str]:
         if not self.copies:
             yield "it has no copies, at least 1 is needed"
         pairs = Counter(copy.ends for copy in self.copies)
         for copy in self.copies:
-            yield from self._wrong(copy, place.ipus, pairs[copy.ends])
-        if place.ipu not in self.participants:
-            yield f"it is between {ipus(self.participants)}"
+            yield from self._wrong(copy, count, pairs[copy.ends])
 
     def _wrong(self, copy: IpuTransfer, count: int, alike: int) -> Iterator[str]:
         source, destination = copy.ends

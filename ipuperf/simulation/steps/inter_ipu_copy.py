@@ -7,6 +7,7 @@ begins (kind ``sync_external``) and goes on when its own transfers are done.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -23,8 +24,22 @@ from ..recorder import Flight, Label
 from ..templates import Send
 from ..world import World
 
-CopyKey = tuple[int, tuple[tuple[int, int], ...]]
+Pairs = tuple[tuple[int, int], ...]
+CopyKey = tuple[int, Pairs]
 """Replica and the pairs of IPUs between which something is copied."""
+
+
+class _WaitsFor:
+    """What the party ``index`` of an exchange waits for; the text is written when somebody reads it."""
+
+    def __init__(self, step: InterIpuCopy, index: int) -> None:
+        self._step, self._index = step, index
+
+    def __str__(self) -> str:
+        others = [f"IPU {ipu}" for ipu in self._step.participants if ipu != self._index]
+        ends = sorted(copy.ends for copy in self._step.copies)
+        pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in ends)
+        return f"copy {self._step.name!r} with {' and '.join(others)} of its replica ({pairs})"
 
 
 class _Member(NamedTuple):
@@ -70,9 +85,8 @@ class _Exchange:
         self._parties = parties
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._start = -1
-        self._states: list[tuple[int, ...]] = [
-            tuple(sum(place in ends for _, ends in flows) for place in range(len(moved)))
-        ]
+        transfers = Counter(place for _, ends in flows for place in ends)
+        self._states: list[tuple[int, ...]] = [tuple(transfers[place] for place in range(len(moved)))]
         self._state = 0  # number of the transfers that each party has left, 0 before the first is over
         self._next: dict[tuple[int, int], tuple[tuple[Flight, ...], int, list[_Member]]] = {}
         by_latency: dict[int, list[NetworkFlow]] = {}
@@ -141,6 +155,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._meetings: dict[CopyKey, Meetings] = {}
+        self._known: dict[int, tuple[Pairs, dict[int, int], dict[int, Meetings]]] = {}
         self._places: dict[tuple[int, int], MeetingPlace] = {}
         self._exchanges: dict[tuple[MeetingPlace, ...], _Exchange] = {}
 
@@ -158,12 +173,16 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         super().forget()
 
     def _place(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> MeetingPlace:
-        key = (party.replica, tuple(sorted(copy.ends for copy in step.copies)))
-        others = [f"IPU {ipu}" for ipu in step.participants if ipu != party.index]
-        pairs = ", ".join(f"IPU {source} to {destination}" for source, destination in key[1])
-        waits_for = f"copy {step.name!r} with {' and '.join(others)} of its replica ({pairs})"
-        meetings = self._meetings.setdefault(key, Meetings(len(step.participants)))
-        return MeetingPlace(party, leaf, meetings, step.participants.index(party.index), waits_for)
+        known = self._known.get(id(step))
+        if known is None:
+            seats = {ipu: seat for seat, ipu in enumerate(step.participants)}
+            # The program keeps its steps, so their identities stay unique.
+            known = self._known[id(step)] = (tuple(sorted(copy.ends for copy in step.copies)), seats, {})
+        pairs, seats, meetings_of = known
+        if party.replica not in meetings_of:
+            key = (party.replica, pairs)
+            meetings_of[party.replica] = self._meetings.setdefault(key, Meetings(len(step.participants)))
+        return MeetingPlace(party, leaf, meetings_of[party.replica], seats[party.index], _WaitsFor(step, party.index))
 
     def _meet(self, place: MeetingPlace) -> None:
         """The party has arrived. When all have, the transfers start an external sync after the last arrival."""
@@ -204,7 +223,8 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
 def _require_same(places: Sequence[MeetingPlace]) -> None:
     """Raise :class:`SimulationError` unless all IPUs are at the same copies."""
-    if len({place.leaf.step for place in places}) == 1:
+    # The parties of an exchange mostly share one object, which needs no comparison.
+    if len({id(place.leaf.step) for place in places}) == 1 or len({place.leaf.step for place in places}) == 1:
         return
     meant: dict[tuple[int, int], dict[int, str]] = {}
     for place in places:

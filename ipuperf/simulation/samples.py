@@ -28,7 +28,7 @@ from ipuperf.machine import Faults
 
 from .jitter import Draw, HostJitter
 from .recorder import RunBefore
-from .simulate import HostOptions, check_host_options, checked_tree, first_classes, host_servers, played, with_classes
+from .simulate import HostWork, check_host_options, checked_tree, first_classes, host_servers, played, with_classes
 
 if TYPE_CHECKING:
     from ipuperf.lowering.program import DeviceProgram
@@ -79,7 +79,7 @@ class Sampler:
     ) -> None:
         self._program = program
         self._machine = machine
-        self._options = HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before)
+        self._options = HostWork(prefetch_depth, front_end, callback_threads, host_processes, before)
         check_host_options(self._options, program.replicas)
         self._tree = checked_tree(program, machine, True, "phase")
         self._machines: dict[Faults, Machine] = {}

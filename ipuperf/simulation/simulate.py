@@ -57,7 +57,7 @@ class _Enough(Exception):
     """A simulation may stop."""
 
 
-class HostOptions(NamedTuple):
+class HostWork(NamedTuple):
     """How a program uses the host; see :func:`simulate`."""
 
     depth: int
@@ -121,7 +121,7 @@ def simulate(
     """
     if fidelity not in ("phase", "tile"):
         raise SimulationError(f"fidelity is {fidelity!r}, allowed: phase, tile")
-    options = HostOptions(prefetch_depth, front_end, callback_threads, host_processes, before, Draw(*draw))
+    options = HostWork(prefetch_depth, front_end, callback_threads, host_processes, before, Draw(*draw))
     check_host_options(options, program.replicas)
     tree = checked_tree(program, machine, fold, fidelity)
     outcome = partial(_trace, program, machine, tree, fidelity, options)
@@ -157,7 +157,7 @@ def played(
     program: DeviceProgram,
     machine: Machine,
     tree: ProgramTree,
-    options: HostOptions,
+    options: HostWork,
     seed: int | None,
     folds: bool,
     fidelity: Fidelity,
@@ -188,7 +188,7 @@ def played(
             vars(participant).clear()  # they and their world refer to each other; see SharedKind.forget
 
 
-def check_host_options(options: HostOptions, replicas: int) -> None:
+def check_host_options(options: HostWork, replicas: int) -> None:
     """Raise :class:`SimulationError` for an option that is no whole number or too small or too large."""
     depth = options.depth
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
@@ -241,7 +241,7 @@ def _build(
     machine: Machine,
     tree: ProgramTree,
     seed: int | None,
-    options: HostOptions,
+    options: HostWork,
     classes: ReplicaClasses,
     folds: bool,
 ) -> World:
@@ -288,7 +288,7 @@ def _build(
     )
 
 
-def _begin(options: HostOptions, machine: Machine) -> int:
+def _begin(options: HostWork, machine: Machine) -> int:
     """When the IPUs begin: after the run before, and after the host's work at the start of this one."""
     start_cycles = machine.chip.cycles(machine.host.start_seconds(options.front_end, options.processes))
     return start_cycles + (options.run_before.cycles if options.run_before else 0)
@@ -400,7 +400,7 @@ def _trace(
     machine: Machine,
     tree: ProgramTree,
     fidelity: str,
-    options: HostOptions,
+    options: HostWork,
     world: World,
     processes: Sequence[IpuProcess],
     unfolding: Unfolding,

@@ -68,7 +68,6 @@ UNREAD = {
         "the type of an op of a trace, which is replaced before it runs",
     ),
     ("ir/op.py", "Op.arranges(index)"): "a hook: an op arranges nothing unless it says so",
-    ("lowering/steps/base.py", "Step.faults(place)"): "a hook: the base class has no faults",
     ("lowering/steps/base.py", "Step.host_slices(ipu)"): "a hook: the base class has no host slices",
     (
         "frontends/cppimport/examples_utils/__init__.py",

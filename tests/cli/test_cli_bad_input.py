@@ -101,6 +101,19 @@ TABLE: dict[str, dict[str, dict[str, str]]] = {
             "soon": "not a valid float",
             "nan": "nan is not a finite number",
         },
+        "--fault": {
+            "''": "'' cannot be at fault",
+            "'ipu 0 at 2'": "a rate of 2, allowed: above 0 and at most 1",
+            "'host sync exponential 20'": "'20' is no time",
+            "'links ipu0-ipu1 down'": "'links' cannot be at fault (did you mean link?)",
+        },
+        "--samples": {
+            "''": "is not a valid integer",
+            "-1": "is not in the range",
+            "many": "is not a valid integer",
+            "3": "--samples is for a machine with faults",
+        },
+        "--seed": {"''": "is not a valid integer", "-1": "is not in the range", "1": "--seed is for --samples N"},
         "--report": {
             "''": "an empty text is no path",
             "ok.py": "'ok.py' is a file",

@@ -344,8 +344,6 @@ ERRORS: dict[str, Callable[..., Any]] = {
     "unknown named buffer": called(_block, updatableNamedBuffers=["nothing"]),
     "another type": twice([T], [T.half()]),
     "another shape": twice([T], [torch.ones(4, 2)]),
-    "one more tensor": twice([T], [T, T]),
-    "one tensor less": twice([T, T], [T]),
     "no tensor": twice([T], [3]),
     "another number": twice([T, 3], [T, 4]),
     "another length": twice([(T, T)], [(T,)]),

@@ -210,7 +210,7 @@ def group_of(profile: RunProfile) -> str:
 
 def distance(one: RunProfile, other: RunProfile) -> float:
     """The share of the time that two runs spend on different things (total variation), 0 to 1."""
-    names = one.shares.keys() | other.shares.keys()
+    names = sorted(one.shares.keys() | other.shares.keys())  # sums of floats depend on their order
     return sum(abs(one.shares.get(name, 0.0) - other.shares.get(name, 0.0)) for name in names) / 2
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from ipuperf import poptorch
+torch = pytest.importorskip("torch")
+
+from ipuperf import poptorch  # noqa: E402
 
 
 class Shifted(torch.nn.Module):

@@ -45,9 +45,15 @@ def fault_rows(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
     if len(faults["cycles"]) == 1:
         rows.append(("Every run with them", f"{told(faults['cycles'][0])}{_more(faults['cycles'][0], plain)}"))
     for row in faults["quantiles"] if len(faults["cycles"]) > 1 else ():
-        ends = [("open" if end is None else duration(end / clock)) for end in (row["low"], row["high"])]
+        low, high = (None if row[name] is None else duration(row[name] / clock) for name in ("low", "high"))
+        within = {
+            (True, True): f"{low} to {high}",
+            (True, False): f"{low} or more",
+            (False, True): f"{high} or less",
+            (False, False): "any, for so few samples",
+        }[low is not None, high is not None]
         label = f"{NAMES[row['part']].capitalize()} of {faults['samples']:,} samples"
-        rows.append((label, f"{told(row['cycles'])}{_more(row['cycles'], plain)}, 95 %: {ends[0]} to {ends[1]}"))
+        rows.append((label, f"{told(row['cycles'])}{_more(row['cycles'], plain)}, 95 %: {within}"))
     for row in faults["blame"]:
         alone, repaired = (f"{row[key]:,}{_share(row[key], plain)}" for key in ("alone", "repaired"))
         rows.append((row["fault"], f"costs {alone} alone, saves {repaired} repaired"))

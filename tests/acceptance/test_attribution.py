@@ -17,7 +17,7 @@ from ipuperf.trace.operations import NO_OP_NAME
 
 
 def gpt() -> None:
-    """Two blocks of attention in two stages of a pipeline, in PopTorch."""
+    """Four blocks of attention in four stages of a pipeline, in PopTorch."""
     torch = pytest.importorskip("torch")
     import poptorch
 
@@ -35,7 +35,7 @@ def gpt() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.tokens, self.head = torch.nn.Embedding(16, 8), torch.nn.Linear(8, 16)
-            self.blocks = torch.nn.ModuleList([poptorch.BeginBlock(Block(), ipu_id=ipu) for ipu in range(2)])
+            self.blocks = torch.nn.ModuleList([poptorch.BeginBlock(Block(), ipu_id=ipu) for ipu in range(4)])
 
         def forward(self, ids: Any) -> Any:
             x = self.tokens(ids)
@@ -45,9 +45,57 @@ def gpt() -> None:
             return poptorch.identity_loss(loss, reduction="none")
 
     options = poptorch.Options()
-    options.Training.gradientAccumulation(4)
+    options.Training.gradientAccumulation(8)
     model = Gpt()
-    poptorch.trainingModel(model, options, poptorch.optim.AdamW(model.parameters()))(torch.arange(32).view(4, 8) % 16)
+    poptorch.trainingModel(model, options, poptorch.optim.AdamW(model.parameters()))(torch.arange(64).view(8, 8) % 16)
+
+
+def bert() -> None:
+    """Embeddings, two layers of attention and a head, trained by Adam, in PopXL with addons."""
+    import popxl
+    import popxl_addons as addons
+    from popxl import ops
+    from popxl_addons.layers import Embedding, LayerNorm, Linear
+    from popxl_addons.optimizers.adam import AdamOptimizerStep
+
+    class Layer(addons.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.norm, self.up, self.down = Linear(24), LayerNorm(), Linear(16), Linear(8)
+
+        def build(self, x: Any) -> Any:
+            q, k, v = ops.split(self.qkv(x), 3, axis=-1)
+            x = x + ops.softmax(q @ ops.transpose(k, (0, 2, 1)) * 0.5, axis=-1) @ v
+            x = self.norm(x.reshape((32, 8))).reshape((4, 8, 8))
+            return x + self.down(ops.gelu(self.up(x)))
+
+    class Bert(addons.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.layers = Embedding(popxl.float32, 16, 8), addons.Module.from_list([Layer(), Layer()])
+            self.head = Linear(16)
+
+        def build(self, ids: Any) -> Any:
+            x = self.words(ids)
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(x).reshape((32, 16))
+
+    ir = popxl.Ir()
+    with ir.main_graph:
+        stream = popxl.h2d_stream((4, 8), popxl.int32)
+        ids = ops.host_load(stream)
+        factories, forward = Bert().create_graph(ids)
+        backward, weights = addons.autodiff(forward), factories.init()
+        info = forward.bind(weights).call_with_info(ids)
+        _, gradient = addons.ops.cross_entropy_with_grad(info.outputs[0], ids.reshape((32,)))
+        calls = backward.call_with_info(gradient, args=backward.grad_graph_info.inputs_dict(info))
+        gradients = backward.grad_graph_info.fwd_parent_ins_to_grad_parent_outs(info, calls)
+        for weight in weights.tensors:
+            state, update = AdamOptimizerStep(cache=True).create_graph(weight, weight.spec, lr=0.1)
+            update.bind(state.init()).call(weight, gradients[weight])
+    with popxl.Session(ir, "ipu_hw") as session:
+        session.run({stream: np.arange(32, dtype=np.int32).reshape(4, 8) % 16})
 
 
 def keras_pipeline() -> None:
@@ -95,6 +143,7 @@ def resnet50() -> Trace:
 
 
 PROGRAMS = {
+    "bert": bert,
     "gpt": gpt,
     "keras pipeline": keras_pipeline,
     "remote variables": remote_variables,
@@ -102,7 +151,8 @@ PROGRAMS = {
     "transformer": transformer,
 }
 INSIDE = {
-    "gpt": {"blocks.0", "blocks.0.mlp.2", "blocks.1.qkv", "blocks.1.norm", "head", "tokens"},
+    "bert": {"Bert.words", "Bert.0.qkv", "Bert.1.down", "Bert.head"},
+    "gpt": {"blocks.0", "blocks.0.mlp.2", "blocks.1.qkv", "blocks.3.norm", "head", "tokens"},
     "keras pipeline": {"first", "second", "layer_normalization"},
     "remote variables": {"Classifier.fc1", "Classifier.fc4"},
     "transformer": {"Layer.attention.qkv", "Head.logits", "Embeddings.word"},

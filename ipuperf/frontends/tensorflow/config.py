@@ -5,9 +5,10 @@ Attribute names and types are strict, as upstream. These change what is simulate
 ``optimizations.minimum_remote_tensor_size``, ``optimizations.maximum_cross_replica_sum_buffer_size``,
 ``optimizations.maximum_reduce_scatter_buffer_size``, ``optimizations.maximum_all_gather_buffer_size``,
 ``optimizations.enable_graph_outlining``, ``io_tiles`` (nothing is placed on them), ``floating_point_behaviour`` (its
-exceptions), ``norms.experimental.distributed_batch_norm_replica_group_size``. All others stand for decisions of
-the Poplar compiler that the cost model does not take: :mod:`ipuperf.tensorflow.effects` lists every one, and
-:func:`configure_ipu_system` says once which of them have been set in vain.
+exceptions), and in ``norms.experimental`` the size of the groups of replicas of a batch norm. All others stand for
+decisions of the Poplar compiler that the cost model does not take: the catalogue of options
+(:mod:`ipuperf.frontends.options`) lists every one, and :func:`configure_ipu_system` says once which of them have been
+set in vain.
 """
 
 from __future__ import annotations

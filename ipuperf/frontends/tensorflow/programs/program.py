@@ -367,8 +367,8 @@ class TracedProgram:
                 )
         if replicas % self._norm_replicas:
             raise ValueError(
-                f"{self.name}: norms.experimental.distributed_batch_norm_replica_group_size is {self._norm_replicas}, "
-                f"which does not divide the program's {replicas} replicas"
+                f"{self.name}: groups of {self._norm_replicas} replicas (distributed_batch_norm_replica_group_size of "
+                f"the configuration) do not divide the program's {replicas}"
             )
         self._regroup(replicas)
         for number, seed in enumerate(self._seeds):

@@ -10,7 +10,7 @@ from .fitting import DoesNotFitError, memory_warnings
 from .lowered import LoweredGraph, LoweredOp
 from .program import DeviceProgram, ProgramWarning
 from .steps import Call, ExternalSync, IoTiles, Repeat, Sequence, Step
-from .sync_groups import SyncGroups
+from .steps.sync_groups import SyncGroups
 from .tile_sets import IO
 
 if TYPE_CHECKING:

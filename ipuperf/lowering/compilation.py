@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .places import Places
     from .planner.plan import ConvolutionPlan
     from .program import DeviceProgram, MemoryReport, OpInfo
-    from .sync_groups import SyncGroups
+    from .steps.sync_groups import SyncGroups
 
 
 @dataclass

@@ -26,8 +26,8 @@ from .function_calls import share_code
 from .graph_lowering import lower_ops
 from .memory import measure_memory
 from .placing import place
+from .steps.sync_groups import SYNC_PATTERNS
 from .streaming_memory import check_streaming_memory
-from .sync_groups import SYNC_PATTERNS
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine

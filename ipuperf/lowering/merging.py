@@ -12,7 +12,7 @@ from ipuperf.ir import Op, Tensor, roots
 
 from .lowered import LoweredGraph, LoweredOp
 from .steps import JoinableStep
-from .sync_groups import SyncGroups
+from .steps.sync_groups import SyncGroups
 from .tile_sets import COMPUTE
 
 

@@ -14,7 +14,7 @@ from .compilation import Compilation
 from .lowered import CallingOp
 from .placement import ipus_per_replica
 from .places import Places
-from .sync_groups import SyncGroups
+from .steps.sync_groups import SyncGroups
 from .tile_sets import TileSets
 
 

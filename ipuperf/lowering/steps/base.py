@@ -12,7 +12,7 @@ from ipuperf.near_names import instead_of
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
-    from ..sync_groups import SyncGroups
+    from .sync_groups import SyncGroups
 
 
 #: What :meth:`Step.amounts` calls the cycles of steps that touch nothing shared.

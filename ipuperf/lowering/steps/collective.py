@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .base import Place, Step, traffic
 
 if TYPE_CHECKING:
-    from ..sync_groups import SyncGroups
+    from .sync_groups import SyncGroups
 
 RING_PAIR = "bidirectional_ring_pair"
 MEET_IN_MIDDLE = "meet_in_middle_ring"

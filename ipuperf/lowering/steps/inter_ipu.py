@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .base import JoinableStep, Place, SharedStep, traffic
 
 if TYPE_CHECKING:
-    from ..sync_groups import SyncGroups
+    from .sync_groups import SyncGroups
 
 
 @dataclass(frozen=True)

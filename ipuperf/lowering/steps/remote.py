@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .base import Place, Step, traffic
 
 if TYPE_CHECKING:
-    from ..sync_groups import SyncGroups
+    from .sync_groups import SyncGroups
 
 
 @dataclass(frozen=True)

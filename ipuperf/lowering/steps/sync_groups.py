@@ -2,7 +2,8 @@
 
 All IPUs of a replica run one program. Where one of them communicates, others may have to meet it at that place of their
 lists (:class:`.external_sync.ExternalSync`), although they take no part in it. They then go on. Communication of
-different IPUs therefore comes in the program's order. A step says itself who meets before it (:meth:`.base.Step.meets`).
+different IPUs therefore comes in the program's order. A step says itself who meets before it
+(:meth:`.base.Step.meets`).
 """
 
 from __future__ import annotations

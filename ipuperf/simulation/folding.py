@@ -85,16 +85,24 @@ class Folder:
         self._processes = processes
         self._seen: OrderedDict[tuple[object, ...], list[_Snapshot]] = OrderedDict()
         self._shift = 0
-        self._drawn = world.host.drawn
+        self._drawn = self._aperiodic
         self.folds: list[Fold] = []
+
+    @property
+    def _aperiodic(self) -> tuple[int, int]:
+        host = self._world.host
+        return host.drawn, host.trips.begun if host.trips else 0
 
     def look(self) -> None:
         """Compare the state at the end of this instant with earlier ones. Fold if one is equal, and remember it."""
-        time, drawn = self._world.events.now, self._world.host.drawn
+        time, drawn = self._world.events.now, self._aperiodic
         # A period in which the host's times were drawn never comes again.
         if drawn != self._drawn:
             self._drawn = drawn
             self._seen.clear()
+            return
+        # In a block an IPU is not where it seems to be.
+        if self._world.host.trips and self._world.host.trips.under_way:
             return
         if self._world.host.backlog(time) > _BACKLOG:
             return
@@ -139,7 +147,7 @@ class Folder:
         """
         steps: list[tuple[int, int]] = []
         for earlier_trips, later_trips in zip(earlier.counters, later.counters, strict=True):
-            progress = _advance(earlier_trips, later_trips)
+            progress = advance(earlier_trips, later_trips)
             if progress is None:
                 return False
             steps.append(progress)
@@ -211,7 +219,7 @@ class Folder:
                 del self._seen[state]
 
 
-def _advance(earlier: tuple[int, ...], later: tuple[int, ...]) -> tuple[int, int] | None:
+def advance(earlier: tuple[int, ...], later: tuple[int, ...]) -> tuple[int, int] | None:
     """(level, iterations) of the only loop that moved on.
 
     It is (0, 0) if no loop did, and None if several did or one went back.

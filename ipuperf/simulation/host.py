@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .classes import ReplicaClasses
     from .jitter import HostJitter
     from .recorder import Recorder
+    from .trips import Trips
 
 ChannelKey = tuple[int, int]
 """Server and stream number."""
@@ -69,6 +70,7 @@ class _Line:
         total: how many the run takes; None: as many as are requested.
         issued: how many the host was told of.
         done: how many the host has finished.
+        ends: when those end that it was told of and has not finished.
     """
 
     keys: tuple[LineKey, ...]
@@ -79,6 +81,7 @@ class _Line:
     total: int | None = None
     issued: int = 0
     done: int = 0
+    ends: list[int] = field(default_factory=list)
 
     @property
     def room(self) -> int:
@@ -101,7 +104,15 @@ class _Line:
     def finish(self) -> None:
         """The host has finished one more slice."""
         self.done += 1
+        del self.ends[0]
         self.grant()
+
+    def end_of(self, slice_number: int) -> int | None:
+        """When this slice (from 0 on) is done, at the earliest 0; None: this is not certain yet."""
+        if slice_number < self.done:
+            return 0
+        later = slice_number - self.done
+        return self.ends[later] if later < len(self.ends) else None
 
     def grant(self) -> None:
         """Let those IPUs go on whose slice is done."""
@@ -111,7 +122,7 @@ class _Line:
                 goers.pop(0)[1]()
 
 
-class _Request(NamedTuple):
+class Request(NamedTuple):
     """A replica asks for one more slice of a line (``asks``), or waits for one (``go``), or both."""
 
     key: LineKey
@@ -123,7 +134,7 @@ class _Request(NamedTuple):
     line: _Line
 
 
-def _order(request: _Request) -> tuple[object, ...]:
+def order(request: Request) -> tuple[LineKey, int, int, Sync]:
     """The sort key of the requests of an instant: line, replica, IPU and sync."""
     # The other fields are not compared: they are calls and objects without an order.
     return request[:4]
@@ -194,6 +205,7 @@ class HostServer:
     ) -> None:
         self._events = events
         self._jitter = jitter
+        self.trips: Trips | None = None  # what takes trips of loops as blocks
         self.syncs: list[tuple[int, list[LineKey]]] = []  # when, and whose callbacks; of a host with jitter only
         self._cycles = cycles
         self._depth = depth
@@ -212,7 +224,7 @@ class HostServer:
             for server, times in zip(servers, callbacks_at(servers, threads), strict=True)
         }
         self._lines: dict[LineKey, _Line] = {}
-        self._inbox: list[_Request] = []
+        self._inbox: list[Request] = []
         self._served: list[tuple[int, LineKey]] = []  # answers not given yet, as asked for
         # Lines of inputs exist from the start, as the host prepares before anybody asks.
         for server in sorted(self._servers):
@@ -268,7 +280,7 @@ class HostServer:
         for key, line in self._inputs():
             line.requested = dict.fromkeys(line.requested, self._depth)
             # The first slices of all streams are one host sync, hence the common `_RUN`.
-            self._put(_Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
+            self._put(Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
 
     def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
         """The call by which an IPU asks for the next slice each time; ``go`` is called when there is one."""
@@ -302,7 +314,7 @@ class HostServer:
         """A call that sends the same request each time."""
         # Steps run many times, so the request is built once and not in each execution.
         key = LineKey(self._server_of[replica], stream, work)
-        return partial(self._put, _Request(key, replica, ipu, sync, asks, go, self._line(key)))
+        return partial(self._put, Request(key, replica, ipu, sync, asks, go, self._line(key)))
 
     def _line(self, key: LineKey) -> _Line:
         if key not in self._lines:
@@ -356,23 +368,37 @@ class HostServer:
 
     # -- the server --------------------------------------------------------------------------------------------------
 
-    def _put(self, request: _Request) -> None:
+    def request(self, key: LineKey, replica: int, ipu: int, sync: Sync) -> Request:
+        """A request for one more slice, for which no IPU waits."""
+        return Request(key, replica, ipu, sync, True, None, self._line(key))
+
+    def put_all(self, requests: Sequence[Request]) -> None:
+        """These requests are made now."""
+        for request in requests:
+            self._put(request)
+
+    def _put(self, request: Request) -> None:
         # The first request of an instant has all of them settled together, in the stage of the host.
+        if self.trips is not None:
+            self.trips.request(request)
         if not self._inbox:
             self._events.after(0, self._settle, HOST)
         self._inbox.append(request)
 
     def _settle(self) -> None:
         """Take the requests of this instant, in an order that does not depend on who came first."""
-        inbox, self._inbox = sorted(self._inbox, key=_order), []
+        inbox, self._inbox = sorted(self._inbox, key=order), []
         syncs: dict[LineKey, tuple[_Line, Sync]] = {}
-        for key, replica, ipu, sync, asks, go, line in inbox:
+        for request in inbox:
+            key, replica, ipu, sync, asks, go, line = request
             if key not in syncs:
                 syncs[key] = (line, sync)
             if asks:
                 line.requested[replica] += 1
             if go is not None:
-                line.waiting[replica].append((ipu, go))
+                line.waiting[replica].append((ipu, go if self.trips is None else self.trips.wait(request)))
+        if self.trips is not None:
+            self.trips.noted()
         # All requests are noted first, so that those of one sync pay for it once.
         groups: dict[tuple[int, Sync], list[tuple[int, LineKey]]] = {}
         for key, (line, sync) in syncs.items():
@@ -400,6 +426,7 @@ class HostServer:
             for alike in line.keys:
                 self._recorder.host_event(start, cost, alike)
             line.issued += 1
+            line.ends.append(server.busy + answer)
             self._events.after(server.busy + answer - self._events.now, line.finish)
 
 

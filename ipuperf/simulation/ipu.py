@@ -8,6 +8,7 @@ span: the IPU announces at once when it will arrive at the next shared step (:mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from .event_loop import Waiting
@@ -278,6 +279,22 @@ class IpuProcess(Party):
         shared = _Prepared(self._kinds[type(leaf.step)].prepare(self, leaf, leaf.step), numbers)
         self._shared[self.pc] = shared
         return shared
+
+    def waiting_place(self) -> tuple[object, ...] | None:
+        """Where this process waits for others or has finished, without counts of trips; None: it goes on by itself.
+
+        What it does when they let it go on depends on nothing else.
+        """
+        if self.finish >= 0:
+            return (self.pc,)
+        if not self.open_wait or self.clock > self.events.now:
+            return None
+        frames: list[int] = []
+        waiting: Any = self._waiting
+        while isinstance(waiting, GeneratorType) and waiting.gi_frame is not None:
+            frames.append(waiting.gi_frame.f_lasti)
+            waiting = waiting.gi_yieldfrom
+        return (self.pc, self.inside, str(self.open_wait), tuple(frames), tuple(self.loops.begins))
 
     # -- folding -----------------------------------------------------------------------------------------------------
 

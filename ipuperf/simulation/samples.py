@@ -1,7 +1,8 @@
 """How long a run takes on a machine with faults, sample by sample, and which fault costs how much.
 
 A *sample* is a run with times of the host drawn anew (:mod:`.jitter`). The program is walked once; each sample then
-simulates the events alone and makes no trace. Nothing is simulated again where nothing was drawn, and the time before
+simulates the events alone and makes no trace, and trips of loops that an earlier sample made are blocks
+(:mod:`.trips`). Nothing is simulated again where nothing was drawn, and the time before
 the IPUs begin only shifts what follows. Once the IPUs have all their inputs, a run goes on as an earlier one did that
 was in the same state (:class:`_End`).
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .folding import Folder, Unfolding
     from .ipu import IpuProcess
     from .recorder import LineKey
+    from .trips import Block
     from .world import World
 
 PARTS = (0.5, 0.9, 0.99)
@@ -86,7 +88,9 @@ class Sampler:
         self._classes: dict[Faults, ReplicaClasses] = {}
         self._settled: dict[Faults, int] = {}  # cycles of runs in which nothing was drawn
         self._known: dict[tuple[Faults, Draw], int] = {}
+        # By the faults that concern IPUs and links: those of the host are in the draws.
         self._rests: dict[Faults, dict[Hashable, _Rest]] = {}
+        self._blocks: dict[Faults, dict[Hashable, Block]] = {}
 
     def cycles(self, faults: Faults, draw: Draw) -> int:
         """Cycles of a run on the machine with these faults, host included."""
@@ -110,17 +114,31 @@ class Sampler:
             # A machine keeps its routes, so there is one for all samples.
             machine = self._machines[faults] = self._machine.with_only(faults)
         options = self._options._replace(draw=draw)
-        rests = self._rests.setdefault(faults, {})
+        drawn = any(fault.varies for fault in faults.jitters)
+        devices = Faults(tuple([fault for fault in faults.faults if fault not in faults.jitters]))
+        rests = self._rests.setdefault(devices, {}) if faults.jitters else {}
+        blocks = self._blocks.setdefault(devices, {}) if drawn else None
 
         def run(classes: ReplicaClasses) -> tuple[int, int, ReplicaClasses]:
             end, program = _End(rests), self._program
             return played(
-                program, machine, self._tree, options, None, True, "phase", None, end.outcome, classes, end.reached
+                program,
+                machine,
+                self._tree,
+                options,
+                None,
+                True,
+                "phase",
+                None,
+                end.outcome,
+                classes,
+                end.reached,
+                blocks,
             )
 
         classes = self._classes.get(faults) or first_classes(self._program, machine, options.processes)
-        cycles, drawn, self._classes[faults] = with_classes(run, self._tree, classes)
-        if not drawn:
+        cycles, draws, self._classes[faults] = with_classes(run, self._tree, classes)
+        if not draws:
             self._settled[faults] = cycles
         return cycles
 
@@ -160,6 +178,8 @@ class _End:
         now = world.events.now
         if not self._prepared:
             self._prepared = instant % _ASKED_EVERY == 0 and not world.host.awaited(now)
+            return False
+        if world.host.trips and world.host.trips.under_way:
             return False
         begun = sum([process.serial for process in processes])
         if len(self._states) == _STATES or begun == self._begun:

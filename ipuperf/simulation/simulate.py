@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -19,7 +19,7 @@ from .errors import Asymmetric, SimulationError
 from .event_loop import EventLoop
 from .folding import Folder, Unfolding
 from .host import HostCycles, HostServer, callbacks_at
-from .instructions import MOST_CYCLES, count_copies, count_instances
+from .instructions import MOST_CYCLES, count_instances
 from .ipu import IpuProcess
 from .jitter import Draw, HostJitter
 from .kinds import SharedKind, shared_kinds
@@ -30,6 +30,7 @@ from .rows import ExecutedRows, host_rows, link_rows, op_rows, plan_rows, progra
 from .symmetry import may_be_alike
 from .tiles import Tiles
 from .transfers import transfer_rows
+from .trips import Block, Trips
 from .validate import check_length, check_placement, check_steps
 from .walk import ProgramTree
 from .world import Delays, World
@@ -165,16 +166,20 @@ def played(
     outcome: Callable[[World, Sequence[IpuProcess], Unfolding], T],
     classes: ReplicaClasses,
     enough: Callable[[World, Sequence[IpuProcess], Folder, int], bool] | None = None,
+    blocks: dict[Hashable, Block] | None = None,
 ) -> T:
     """The outcome of a run in which one replica stands for each of ``classes``.
 
-    ``enough`` is asked at the end of each instant, with its number, whether the simulation may stop there.
+    ``enough`` is asked at the end of each instant, with its number, whether the simulation may stop there. Trips that
+    are in ``blocks`` are not simulated, and new ones are added; rows then lack them.
     """
     world = _build(program, machine, tree, seed, options, classes, folds)
     kinds = shared_kinds(world)
     processes = _processes(world, tree, kinds, _tiles_used(tree) if fidelity == "tile" else 0)
     folder = Folder(world, processes, kinds.values()) if world.folds else None
     try:
+        if blocks is not None:
+            world.host.trips = Trips(world, processes, tree.groups, blocks)
         if enough is None:
             _run(world, processes, folder, tree, progress)
         else:
@@ -257,8 +262,7 @@ def _build(
     classes = by_servers(classes, servers, callbacks_at(servers, options.threads))
     recorder = Recorder(len(classes.members) * lanes)
     network = Network(events, machine.faulty_topology.links, chip.clock_hz, recorder)
-    copied_slices = [count_copies(instructions, ipu) for ipu, instructions in tree.lists()]
-    streams = _streams(program, copied_slices)
+    streams = _streams(program, tree.copies)
     delays = Delays(
         external_sync=chip.external_sync_cycles,
         collective_syncs=collective_syncs(machine, program.placement),
@@ -266,7 +270,7 @@ def _build(
         stream=chip.cycles(host.stream_latency_seconds),
         run=_begin(options, machine) + (jitter.run(options.processes) if jitter else 0),
     )
-    totals = _totals(copied_slices, streams)
+    totals = _totals(tree.copies, streams)
     work = HostCycles(*map(chip.cycles, (host.sync_seconds, host.callback_seconds, host.answer_seconds)))
     return World(
         events=events,

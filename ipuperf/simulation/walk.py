@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.lowering.steps import Call, ControlStep, IoTiles, LocalStep, Repeat, Step
+from ipuperf.lowering.steps import Call, Collective, ControlStep, IoTiles, LocalStep, Repeat, Step
 from ipuperf.lowering.steps import Sequence as StepSequence
 
 from .errors import SimulationError
@@ -30,6 +31,7 @@ from .instructions import (
     Shared,
     StepPart,
     Stretch,
+    count_copies,
     require_countable,
 )
 from .kinds import StepKind, kind_of, local_kind
@@ -103,6 +105,17 @@ class ProgramTree:
             self.lane = 1
             takes_part = program.io_tiles and self.on_io_tiles(sequence)
             self.io_instructions.append(self._list(sequence, f"{sequence.name} (I/O tiles)") if takes_part else ())
+
+    @cached_property
+    def copies(self) -> list[dict[tuple[str, str], int]]:
+        """How many slices of each (direction, stream) each of :meth:`lists` copies in one run."""
+        return [count_copies(instructions, ipu) for ipu, instructions in self.lists()]
+
+    @cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of replicas in all collectives."""
+        steps = [leaf.step for leaf in self.leaves]
+        return tuple(dict.fromkeys(group for step in steps if isinstance(step, Collective) for group in step.groups))
 
     def lists(self) -> Iterator[tuple[int, tuple[Instruction, ...]]]:
         """The IPU and the instructions of each lane of each IPU."""

@@ -205,6 +205,92 @@ def test_the_rest_of_a_run_is_not_simulated_again(depth, sync):
     assert (max(counts[1:]) < counts[0] / 2) == (depth > 0)
 
 
+def looped(seed, replicas):
+    """Loops of host exchanges, copies, Streaming Memory and collectives, on IPU-Machines of their own or on one."""
+    rng = Random(seed)
+    streams, together = ["image", "label"][: rng.randint(1, 2)], rng.random() < 0.7
+    ipus = rng.choice([2, 4])
+
+    def trip():
+        steps = [[] for _ in range(ipus)]
+        if together:
+            copies = [(rng.randrange(ipus), "h2d", rng.randrange(1, 3000), stream) for stream in streams]
+            for own in steps:
+                own.append(sp.host(*copies, ipus=range(ipus)))
+        else:
+            for stream in streams:
+                steps[rng.randrange(ipus)].append(sp.h2d(rng.randrange(1, 3000), stream))
+        for _ in range(rng.randint(1, 4)):
+            for own in steps:
+                own.append(sp.phase(rng.randrange(1, 4000)))
+            kind = rng.choice(["copy", "copy", "load", "all_reduce", "out"])
+            if kind == "copy":
+                copied = sp.copy(*rng.sample(range(ipus), 2), rng.randrange(1, 9000))
+                for ipu in copied.participants:
+                    steps[ipu].append(copied)
+            elif kind == "load":
+                steps[rng.randrange(ipus)].append(sp.load(rng.randrange(1, 9000)))
+            elif kind == "out":
+                steps[rng.randrange(ipus)].append(sp.d2h(rng.randrange(1, 900)))
+            elif replicas > 1 and rng.random() < 0.3:
+                group = rng.choice([((0, 1, 2, 3),), ((0, 1), (2, 3))]) if replicas == 4 else ((0, 1),)
+                steps[rng.randrange(ipus)].append(sp.collective("all_reduce", rng.randrange(1, 9000), group))
+        return steps
+
+    body, again = trip(), trip()
+    count, more, second = rng.randint(5, 30), rng.randint(1, 4), rng.choice([0, 0, 9])
+    lists = [sp.seq(*one, sp.repeat(count, *one, *two[:second]), *one) for one, two in zip(body, again)]
+    if rng.random() < 0.3:
+        lists = [sp.seq(sp.repeat(more, *own.steps)) for own in lists]
+    placement = tuple(tuple(4 * replica + ipu for ipu in range(ipus)) for replica in range(replicas))
+    if ipus == 2 and rng.random() < 0.5:
+        placement = tuple((2 * replica, 2 * replica + 1) for replica in range(replicas))
+    return sp.program(*lists, replicas=replicas, placement=placement)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_trips_as_blocks_give_the_cycles_of_their_events(seed):
+    """Samples know the trips of earlier ones; each takes the cycles of a simulation that knows nothing."""
+    rng = Random(seed)
+    program, machine = looped(seed, rng.choice([1, 2, 4])), sp.machine("pod16", **COSTS, sync=5, latency=3)
+    time = rng.choice(["30ns", "300ns", "3us"])
+    jitter = rng.choice([(f"host sync exponential {time}",), (f"host callback uniform 0 {time}",)] * 2 + [HOST])
+    slow = rng.choice([(), ("ipu 0 at 0.9",), ("ipu 1 at 0.5", f"ipu {4 * program.replicas - 4} at 0.7")])
+    faulty, depth = machine.with_faults(*jitter, *slow), rng.choice([0, 1, 1, 2])
+    options = {"prefetch_depth": depth, "callback_threads": rng.choice([1, None])}
+    found = sampled(program, faulty, 5, seed, **options)
+    assert found["cycles"] == sorted(
+        sp.end(simulate(program, faulty, draw=(seed, sample), symmetry=False, **options)) for sample in range(5)
+    )
+    for row, fault in zip(found["blame"], faulty.faults.texts, strict=True):
+        alone = [
+            sp.end(simulate(program, machine.with_faults(fault), draw=(seed, sample), **options)) for sample in range(5)
+        ]
+        assert row["alone"] == sorted(alone)[2] - found["plain"]
+
+
+@pytest.mark.parametrize("slow", [(), ("ipu 0 at 0.9",)])
+def test_trips_that_are_known_are_not_simulated(slow):
+    """300 trips on replicas with IPU-Machines of their own; a slow one is not where the others are."""
+    copies = [(0, "h2d", 600, "image"), (1, "h2d", 30, "label")]
+    body = [sp.host(*copies), sp.phase(700), sp.copy(0, 1, 900)]
+    rest = sp.collective("all_reduce", 600, ((0, 1, 2),))
+    program = sp.program(*[sp.seq(sp.repeat(300, *body), rest)] * 2, replicas=3, placement=((0, 1), (4, 5), (8, 9)))
+    faulty = sp.machine("pod16", **COSTS, sync=5).with_faults("host sync exponential 100ns", *slow)
+    sampler, left, counts = Sampler(program, faulty), IpuProcess._leave_shared, []
+    for sample in range(3):
+        counts.append(0)
+
+        def leave(process, counts=counts):
+            counts[-1] += 1
+            left(process)
+
+        with patch.object(IpuProcess, "_leave_shared", leave):
+            found = sampler.cycles(faulty.faults, Draw(0, sample))
+        assert found == sp.end(simulate(program, faulty, draw=(0, sample)))
+    assert max(counts[1:]) < 300
+
+
 def test_the_start_of_a_run_has_the_distribution_that_was_asked_for():
     """The quantiles of an exponential distribution are -mean log(1 - q)."""
     program, machine = sp.program(sp.seq(sp.phase(100))), sp.machine("pod4")

@@ -9,7 +9,7 @@ import pytest
 from answers import shown
 from rows import Golden
 
-from ipuperf.simulation.folding import Fold, Unfolding, _advance, _same_wait
+from ipuperf.simulation.folding import Fold, Unfolding, _same_wait, advance
 
 
 def folds(seed: int) -> list[Fold]:
@@ -57,6 +57,6 @@ def test_folds_move_what_comes_later(seed: int, golden: Golden) -> None:
 def test_what_moved_and_what_waits() -> None:
     """Of loop counters the one that moved on; of waits whether both began as long before, or are one and the same."""
     cases = [((1, 2), (1, 2)), ((1, 2), (1, 5)), ((4, 2), (6, 2)), ((1, 2), (2, 3)), ((3, 0), (2, 0)), ((), ())]
-    assert [_advance(*case) for case in cases] == [(0, 0), (1, 3), (0, 2), None, None, (0, 0)]
+    assert [advance(*case) for case in cases] == [(0, 0), (1, 3), (0, 2), None, None, (0, 0)]
     waits = [(None, None), (None, (1, 5)), ((1, 5), None), ((1, 5), (1, 9)), ((1, 5), (2, 15)), ((1, 5), (2, 14))]
     assert [_same_wait(*case, 20, 30) for case in waits] == [True, False, False, True, True, False]

@@ -39,9 +39,6 @@ from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, FileLayer, canonic
 from ipuperf.machine.wiring import build_topology
 from ipuperf.near_names import did_you_mean
 
-MOST_IPUS = 2048
-"""IPUs of the largest machine. Time and memory for wiring a machine grow with the square of its IPUs."""
-
 DATA = Path(__file__).parent / "data"
 
 
@@ -472,8 +469,6 @@ def _system(reader: _Reader, ipu_machine: IpuMachine) -> tuple[int, int, str, in
     """Number of IPUs, of IPU-Machines, the wiring, and the number of racks, checked against each other."""
     ipus, machines = reader.whole("system.ipus"), reader.whole("system.ipu_machines")
     wiring = reader.text("system.wiring")
-    if ipus > MOST_IPUS:
-        raise reader.error("system.ipus", f"{ipus} IPUs, allowed: {MOST_IPUS} at most")
     # Only the last IPU-Machine may lack IPUs.
     least, most = (machines - 1) * ipu_machine.ipus + 1, machines * ipu_machine.ipus
     if not least <= ipus <= most:

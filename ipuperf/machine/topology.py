@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,6 +23,7 @@ from functools import cached_property
 from ipuperf.machine.errors import MachineError
 
 LINK_KINDS = ("ipu_link", "gw_link", "ddr", "pcie")
+_HOPS_TO_ANOTHER_RACK = 3  # at least: up to a gateway, a GW-Link, down
 _EXACT_RING = 7  # up to this many IPUs every ring is tried (6! = 720 orders)
 
 
@@ -56,9 +57,43 @@ class Link:
 IpuLink = Link
 
 
+@dataclass
+class _Search:
+    """A breadth-first search from one IPU, which goes on where it stopped.
+
+    Attributes:
+        distances: hops to the IPUs found so far, the nearest first.
+        frontier: the IPUs whose neighbours come next.
+    """
+
+    distances: dict[int, int]
+    frontier: list[int]
+
+    def until(self, ipu: int, adjacent: Sequence[Sequence[int]]) -> int:
+        """Hops to ``ipu``, -1 where no links lead there."""
+        while self.frontier and ipu not in self.distances:
+            found = []
+            for near in self.frontier:
+                for neighbour in adjacent[near]:
+                    if neighbour not in self.distances:
+                        self.distances[neighbour] = self.distances[near] + 1
+                        found.append(neighbour)
+            self.frontier = found
+        return self.distances.get(ipu, -1)
+
+    def all(self, adjacent: Sequence[Sequence[int]]) -> Mapping[int, int]:
+        """Hops to every IPU that links reach."""
+        self.until(-1, adjacent)
+        return self.distances
+
+
 @dataclass(frozen=True)
 class Topology:
-    """All links of a machine with ``ipus`` IPUs. Routes and rings are worked out on first use, then kept."""
+    """All links of a machine with ``ipus`` IPUs. Routes and rings are worked out on first use, then kept.
+
+    A search for a way between two IPUs goes no farther than the destination, so what is asked of neighbours costs the
+    same on any number of IPUs.
+    """
 
     links: tuple[Link, ...]
     ipus: int
@@ -69,6 +104,11 @@ class Topology:
         default_factory=dict, init=False, repr=False, compare=False
     )
     _rings: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _searches: dict[int, _Search] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _gateway_trees: dict[str, dict[str, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _gateway_paths: dict[tuple[str, int], tuple[str, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def by_ends(self) -> Mapping[tuple[str, str], Link]:
@@ -104,9 +144,8 @@ class Topology:
         left = Topology(tuple(links), self.ipus)
         for ipu, (before, now) in enumerate(zip(self._racks, left._racks, strict=True)):
             if before != now:
-                raise MachineError(f"no IPU-Links are left that lead from IPU {self._racks.index(before)} to IPU {ipu}")
-        firsts = [self._racks.index(rack) for rack in range(self.racks)] if self._gateways_beside else []
-        for first, rack in itertools.product(firsts, range(self.racks)):
+                raise MachineError(f"no IPU-Links are left that lead from IPU {self.firsts[before]} to IPU {ipu}")
+        for first, rack in itertools.product(self.firsts if self._gateways_beside else (), range(self.racks)):
             if self._racks[first] != rack and left._exit(first, rack) < 0:
                 raise MachineError(f"no GW-Links are left that lead from IPU {first} to rack {rack}")
         return left
@@ -120,15 +159,14 @@ class Topology:
         """Whether IPU-Links, or GW-Links between racks, lead from one IPU to the other."""
         self._check(source)
         self._check(destination)
-        # Within a rack the precomputed distances are enough.
-        if self._distances[source][destination] >= 0:
+        if self._distance(source, destination) >= 0:
             return True
         return self._exit(source, self.rack(destination)) >= 0
 
     def hops(self, source: int, destination: int) -> int:
         """Number of links on the route between two IPUs (0 from an IPU to itself)."""
         self._require_way(source, destination)
-        distance = self._distances[source][destination]
+        distance = self._distance(source, destination)
         return distance if distance >= 0 else len(self.route(source, destination))
 
     def _require_way(self, source: int, destination: int) -> None:
@@ -138,7 +176,7 @@ class Topology:
     @property
     def racks(self) -> int:
         """Number of racks: sets of IPUs that IPU-Links join."""
-        return self._racks[-1] + 1 if self._racks else 0
+        return len(self.firsts)
 
     def rack(self, ipu: int) -> int:
         """The rack of an IPU; racks are numbered by their smallest IPU."""
@@ -148,7 +186,13 @@ class Topology:
     def place_in_rack(self, ipu: int) -> int:
         """How many IPUs of the same rack have smaller numbers."""
         # The IPUs of a rack have consecutive numbers, so the distance from its first one is the place.
-        return ipu - self._racks.index(self.rack(ipu))
+        return ipu - self.firsts[self.rack(ipu)]
+
+    @cached_property
+    def firsts(self) -> tuple[int, ...]:
+        """The smallest IPU of each rack."""
+        found = {rack: ipu for ipu, rack in reversed([*enumerate(self._racks)])}
+        return tuple(found[rack] for rack in sorted(found))
 
     def route(self, source: int, destination: int) -> tuple[Link, ...]:
         """The links from one IPU to another, in order; empty from an IPU to itself.
@@ -179,7 +223,11 @@ class Topology:
         for ipu in members:
             self._check(ipu)
         if members not in self._rings:
-            self._rings[members] = min(_ring_candidates(members), key=self._ring_cost)
+            # No order is better than the ascending one where that has the fewest hops that are possible at all.
+            steps, *_ = self._ring_cost(members)
+            least = _HOPS_TO_ANOTHER_RACK if len({self.rack(ipu) for ipu in members}) == len(members) else 1
+            candidates = [members] if steps == least * len(members) else _ring_candidates(members)
+            self._rings[members] = min(candidates, key=self._ring_cost)
         return self._rings[members]
 
     def host_route(self, ipu: int, to_host: bool) -> tuple[Link, ...]:
@@ -219,30 +267,37 @@ class Topology:
         return tuple(tuple(sorted(neighbours)) for neighbours in ends)
 
     @cached_property
-    def _distances(self) -> tuple[tuple[int, ...], ...]:
-        """Hops between all IPUs by breadth-first search, -1 where no links lead there."""
-        table = []
-        for start in range(self.ipus):
-            row, frontier = [-1] * self.ipus, [start]
-            row[start] = 0
-            for ipu in frontier:  # grows while it is walked
-                for neighbour in self._adjacent[ipu]:
-                    if row[neighbour] < 0:
-                        row[neighbour] = row[ipu] + 1
-                        frontier.append(neighbour)
-            table.append(tuple(row))
-        return tuple(table)
+    def _entering(self) -> tuple[tuple[int, ...], ...]:
+        """The IPUs from which an IPU-Link leads to each IPU."""
+        sources: list[list[int]] = [[] for _ in range(self.ipus)]
+        for ipu, neighbours in enumerate(self._adjacent):
+            for neighbour in neighbours:
+                sources[neighbour].append(ipu)
+        return tuple(map(tuple, sources))
+
+    def _search(self, source: int) -> _Search:
+        if source not in self._searches:
+            self._searches[source] = _Search({source: 0}, [source])
+        return self._searches[source]
+
+    def _distance(self, source: int, destination: int) -> int:
+        """IPU-Links on a shortest way between two IPUs, -1 where none lead there."""
+        if self._racks[source] != self._racks[destination]:
+            return -1
+        if destination in self._adjacent[source]:
+            return 1
+        return self._search(source).until(destination, self._adjacent)
 
     @cached_property
     def _racks(self) -> tuple[int, ...]:
         """Rack of every IPU."""
         racks = [-1] * self.ipus
+        number = 0
         for ipu in range(self.ipus):
             if racks[ipu] < 0:
-                number = max(racks) + 1
-                for neighbour, distance in enumerate(self._distances[ipu]):
-                    if distance >= 0:
-                        racks[neighbour] = number
+                for reached in self._search(ipu).all(self._adjacent):
+                    racks[reached] = number
+                number += 1
         return tuple(racks)
 
     @cached_property
@@ -263,34 +318,44 @@ class Topology:
                 ipus_of_gateway.setdefault(link.destination, []).append(int(link.source[3:]))
         return {node: tuple(sorted(ipus)) for node, ipus in ipus_of_gateway.items()}
 
+    def _gateway_tree(self, start: str) -> dict[str, str]:
+        """The gateways that GW-Links reach, the nearest first, and the one before each on a shortest path."""
+        if start not in self._gateway_trees:
+            before = {start: ""}
+            reached = [start]
+            for node in reached:  # grows while it is walked
+                for neighbour in self._gateways_beside.get(node, ()):
+                    if neighbour not in before:
+                        before[neighbour] = node
+                        reached.append(neighbour)
+            self._gateway_trees[start] = before
+        return self._gateway_trees[start]
+
+    @cached_property
+    def _racks_below(self) -> Mapping[str, frozenset[int]]:
+        return {node: frozenset(self._racks[ipu] for ipu in ipus) for node, ipus in self._ipus_below.items()}
+
     def _gateway_path(self, ipu: int, rack: int) -> tuple[str, ...]:
         """Gateways on the shortest path over GW-Links from that of ``ipu`` to one of ``rack``; empty where there is
         none."""
-        start = self._gateway(f"ipu{ipu}")
-        paths: list[tuple[str, ...]] = [(start,)] if start else []
-        visited = {start}
-        # Breadth first, so the first path that arrives is a shortest one.
-        for path in paths:  # grows while it is walked
-            for neighbour in self._gateways_beside.get(path[-1], ()):
-                if neighbour not in visited:
-                    visited.add(neighbour)
-                    paths.append((*path, neighbour))
-        return next(
-            (
-                path
-                for path in paths[1:]
-                if any(self._racks[ipu_below] == rack for ipu_below in self._ipus_below.get(path[-1], ()))
-            ),
-            (),
-        )
+        key = start, rack = self._gateway(f"ipu{ipu}"), rack
+        if key not in self._gateway_paths:
+            before = self._gateway_tree(start) if start else {}
+            there = (node for node in before if node != start and rack in self._racks_below.get(node, ()))
+            path, node = [], next(there, "")
+            while node:
+                path.append(node)
+                node = before[node]
+            self._gateway_paths[key] = tuple(path[::-1])
+        return self._gateway_paths[key]
 
     def _exit(self, ipu: int, rack: int) -> int:
         """The nearest IPU from whose gateway GW-Links lead to ``rack`` (``ipu`` itself where all are up); -1: none."""
         if self._gateway_path(ipu, rack):
             return ipu
-        distance = self._distances[ipu]
-        others = [other for other in range(self.ipus) if distance[other] > 0 and self._gateway_path(other, rack)]
-        return min(others, key=lambda other: (distance[other], other), default=-1)
+        distances = self._search(ipu).all(self._adjacent)
+        others = [other for other in distances if other != ipu and self._gateway_path(other, rack)]
+        return min(others, key=lambda other: (distances[other], other), default=-1)
 
     def _cross_racks(self, source: int, destination: int) -> tuple[Link, ...]:
         """The route through gateways to an IPU of another rack."""
@@ -298,27 +363,50 @@ class Topology:
         if leaving != source:
             return self.route(source, leaving) + self.route(leaving, destination)
         path = self._gateway_path(source, self.rack(destination))
-        distance = self._distances
         # The IPU-Links of the other rack are used as little as possible.
-        landing = min(self._ipus_below[path[-1]], key=lambda ipu: (distance[ipu][destination], ipu))
+        landing = min(self._ipus_below[path[-1]], key=lambda ipu: (self._distance(ipu, destination), ipu))
         return self._walk([f"ipu{source}", *path, f"ipu{landing}"]) + self.route(landing, destination)
 
     def _find_route(self, source: int, destination: int) -> tuple[Link, ...]:
-        if self._distances[source][destination] < 0:
+        if destination in self._adjacent[source]:
+            return self._walk([f"ipu{source}", f"ipu{destination}"])
+        if self._distance(source, destination) < 0:
             return self._cross_racks(source, destination)
-        # All shortest paths are compared, as links differ in width.
-        paths = ([f"ipu{ipu}" for ipu in path] for path in self._paths(source, destination))
-        return min(map(self._walk, paths), key=_route_cost)
+        layers = self._layers(source, destination)
+        # Physical links are counted, as a link at part of its rate keeps its routes.
+        widths = {
+            near: {
+                far: self.link(f"ipu{near}", f"ipu{far}").count
+                for far in self._adjacent[near]
+                if far in layers[hop + 1]
+            }
+            for hop, layer in enumerate(layers[:-1])
+            for near in layer
+        }
+        # Forwards: the widest narrowest link.
+        least: dict[int, float] = {source: math.inf}
+        for near, ways_on in widths.items():
+            for far, width in ways_on.items():
+                least[far] = max(least.get(far, 0), min(least[near], width))
+        # Backwards: the best of the ways on, over links as wide as that.
+        best: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {destination: ((), ())}
+        for near in reversed(widths):
+            ways = [
+                ((-width, *best[far][0]), (far, *best[far][1]))
+                for far, width in widths[near].items()
+                if far in best and width >= least[destination]
+            ]
+            if ways:
+                best[near] = min(ways)
+        return self._walk([f"ipu{source}", *(f"ipu{ipu}" for ipu in best[source][1])])
 
-    def _paths(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
-        """All paths with the fewest hops: each hop goes to a neighbour that is one hop nearer."""
-        if source == destination:
-            yield (destination,)
-            return
-        for neighbour in self._adjacent[source]:
-            if self._distances[neighbour][destination] == self._distances[source][destination] - 1:
-                for path in self._paths(neighbour, destination):
-                    yield (source, *path)
+    def _layers(self, source: int, destination: int) -> list[set[int]]:
+        """The IPUs that shortest ways pass after each number of hops."""
+        distances = self._search(source).distances
+        layers = [{destination}]
+        for hop in reversed(range(distances[destination])):
+            layers.append({near for ipu in layers[-1] for near in self._entering[ipu] if distances.get(near) == hop})
+        return layers[::-1]
 
     def _walk(self, nodes: Sequence[str]) -> tuple[Link, ...]:
         return tuple(self.link(node, next_node) for node, next_node in itertools.pairwise(nodes))
@@ -341,13 +429,6 @@ class Topology:
     def _check(self, ipu: int) -> None:
         if not 0 <= ipu < self.ipus:
             raise MachineError(f"topology: there is no IPU {ipu}, the IPUs are 0 to {self.ipus - 1}")
-
-
-def _route_cost(links: tuple[Link, ...]) -> tuple[int, int, tuple[int, ...], tuple[tuple[str, int], ...]]:
-    # Negated, because the cheapest route is a minimum and the widest link has to win. Physical links are counted, as a
-    # link at part of its rate keeps its routes.
-    widths = tuple(-link.count for link in links)
-    return len(links), max(widths), widths, tuple(_natural(link.destination) for link in links)
 
 
 def _natural(node: str) -> tuple[str, int]:

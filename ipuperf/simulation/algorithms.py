@@ -205,6 +205,7 @@ class Planner:
     clock_hz: int
     syncs: CollectiveSyncs
     _plans: dict[tuple[object, ...], CollectivePlan] = field(default_factory=dict, repr=False)
+    _grids: dict[Ring, list[list[Ring]]] = field(default_factory=dict, repr=False)
     _route_costs: dict[tuple[tuple[int, int], ...], tuple[int, set[tuple[int, int]]]] = field(
         default_factory=dict, repr=False
     )
@@ -258,7 +259,9 @@ class Planner:
                 halves = [ring_rounds([ring], Fraction(1), reduces, method) for reduces in _halves(step.kind)]
                 plans.append(CollectivePlan(method, tuple(planned_round for half in halves for planned_round in half)))
         if step.method in ("auto", HIERARCHICAL):
-            grid = dimensions(self.topology, members)
+            if members not in self._grids:
+                self._grids[members] = dimensions(self.topology, members)
+            grid = self._grids[members]
             if grid:
                 hierarchical_only = step.method == HIERARCHICAL
                 plans = [*([] if hierarchical_only else plans), self._hierarchical(step, members, grid)]

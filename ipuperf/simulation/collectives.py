@@ -154,7 +154,8 @@ class Courses:
         for planned_round in plan.rounds:
             bundles, ends = self._bundled(planned_round.sends)
             chunk, reduce = planned_round.chunk(step.bytes), reduce_cycles(planned_round, step, len(ipus))
-            reduce = max(self._faults.cycles_of(ipu, reduce) for ipu in ipus)
+            if self._faults:
+                reduce = max(self._faults.cycles_of(ipu, reduce) for ipu in ipus)
             last_alike = len(rounds) + planned_round.times - 1
             rounds += [
                 _Round(chunk, reduce, planned_round.sends, bundles, ends, last_alike, planned_round.together)

@@ -140,7 +140,9 @@ class FlowTemplates:
         key = tuple([flow.template.number for flow in flows])
         batch = self._joined.get(key)
         if batch is None:
-            flights = tuple([flight for flow in flows for flight in flow.template.sent.flights])
+            flights = flows[0].template.sent.flights
+            if len(flows) > 1:
+                flights = tuple([flight for flow in flows for flight in flow.template.sent.flights])
             batch = self._joined.put(key, (self._recorder.together(key), flights))
         return batch
 

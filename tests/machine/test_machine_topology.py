@@ -278,3 +278,39 @@ def test_racks_are_reached_through_gateways():
     assert topology.hops(0, 128) == 4
     assert topology.racks == 4
     assert POD64.topology.racks == 1
+
+
+def large_machine(tmp_path, wiring: str, machines: int, racks: int):
+    path = tmp_path / "large.toml"
+    figures = {"ipus": 4 * machines, "ipu_machines": machines, "racks": racks}
+    lines = [
+        f'{key} = {{ value = {n}, unit = "count", kind = "assumed", source = "test" }}' for key, n in figures.items()
+    ]
+    text = ['name = "large"', 'extends = "bow-pod256"', "[system]", f'wiring = "{wiring}"', *lines]
+    path.write_text("\n".join(text), encoding="utf-8")
+    return load_machine(str(path))
+
+
+@pytest.mark.parametrize("wiring", ["torus", "ladder"])
+def test_16384_ipus_of_one_rack_are_as_far_apart_as_rungs_and_rails_say(tmp_path, wiring):
+    topology = large_machine(tmp_path, wiring, 4096, 1).topology
+    rungs = 8192
+    for source, destination in [(0, 1), (0, 16383), (3, 16382), (0, 8191), (5000, 9001), (16000, 20), (77, 77)]:
+        apart = abs(source // 2 - destination // 2)
+        along = min(apart, rungs - apart) if wiring == "torus" else apart
+        assert topology.hops(source, destination) == along + (source % 2 != destination % 2)
+    route = topology.route(5000, 9001)
+    assert [link.destination for link in route[:2]] == ["ipu5001", "ipu5003"]  # the rung first
+    assert len(route) == topology.hops(5000, 9001)
+    order = topology.ring(range(16384))
+    assert all(there in topology.neighbours(here) for here, there in itertools.pairwise(order))
+
+
+def test_256_racks_of_64_ipus(tmp_path):
+    topology = large_machine(tmp_path, "torus", 4096, 256).topology
+    assert (topology.racks, topology.rack(16383), topology.place_in_rack(16383)) == (256, 255, 63)
+    for rack in (1, 100, 128, 200, 255):
+        joints = min(rack, 256 - rack)  # racks form a ring
+        assert topology.hops(7, 64 * rack + 7) == joints + 2
+        assert topology.hops(7, 64 * rack + 37) == joints + 2 + topology.hops(7, 37)  # down to the nearest IPU
+    assert topology.ring(range(5, 16384, 64)) == tuple(range(5, 16384, 64))

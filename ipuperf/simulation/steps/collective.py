@@ -28,11 +28,20 @@ class Seating:
 
     Groups with a single member have nothing to do and are left out.
 
+    Args:
+        groups: the replicas of each group.
+        classes: the classes of replicas.
+        placement: the IPUs of each replica.
+
     Raises:
         Asymmetric: replicas of a class are in groups of different sizes.
     """
 
-    def __init__(self, groups: Sequence[Sequence[int]], classes: ReplicaClasses) -> None:
+    def __init__(
+        self, groups: Sequence[Sequence[int]], classes: ReplicaClasses, placement: Sequence[Sequence[int]]
+    ) -> None:
+        self._replicas, self._placement = groups, placement
+        self._ipus: dict[tuple[int, int], dict[int, int]] = {}
         self.groups: dict[int, dict[int, list[int]]] = {}
         self.of: dict[int, list[int]] = {}
         sizes: dict[int, list[int]] = {}
@@ -51,6 +60,12 @@ class Seating:
     def count(self, replica_class: int) -> int:
         """How many replicas of a class are in all its groups together."""
         return sum(len(self.groups[number][replica_class]) for number in self.of[replica_class])
+
+    def ipus(self, number: int, index: int) -> dict[int, int]:
+        """IPU ``index`` of each replica of a group, by replica; the same object each time."""
+        if (number, index) not in self._ipus:
+            self._ipus[number, index] = {replica: self._placement[replica][index] for replica in self._replicas[number]}
+        return self._ipus[number, index]
 
 
 class Group(Members):
@@ -105,7 +120,7 @@ class CollectiveKind(SharedKind[Collective]):
     def run(self, party: Party, leaf: LeafStep, step: Collective) -> Waiting:
         """Take part in all groups in which the party stands for replicas, until its last round is over in each."""
         if step.groups not in self._seatings:
-            self._seatings[step.groups] = Seating(step.groups, self.world.classes)
+            self._seatings[step.groups] = Seating(step.groups, self.world.classes, self.world.placement)
         seating = self._seatings[step.groups]
         if self.world.classes.of[party.replica] in seating.of:
             yield from party.wait(lambda _: self._meet(Guest(party, leaf), step, seating))
@@ -121,11 +136,10 @@ class CollectiveKind(SharedKind[Collective]):
                 waits_for = f"collective {step.name!r} of replicas {', '.join(map(str, step.groups[number]))}"
                 if not self._arriving.arrive(key, replica_class, guest, len(classes), waits_for):
                     continue
-            self._start(key, step, classes)
+            self._start(key, step, classes, seating.ipus(number, party.index))
 
-    def _start(self, key: CollectiveKey, step: Collective, classes: dict[int, list[int]]) -> None:
-        _, index, number = key
-        ipus = {replica: self.world.placement[replica][index] for replica in step.groups[number]}
+    def _start(self, key: CollectiveKey, step: Collective, classes: dict[int, list[int]], ipus: dict[int, int]) -> None:
+        _, index, _ = key
         members = Group(
             [(self._seats[replica_class, index], replicas) for replica_class, replicas in classes.items()], ipus
         )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ipuperf.lowering.steps import InterIpuCopy, IpuTransfer
 
 from ..errors import SimulationError
-from ..flows import FlowTemplate, NetworkFlow
+from ..flows import FlowTemplate, NetworkFlow, SendBundle
 from ..gathering import MeetingPlace, Meetings, last_arrival
 from ..instructions import LeafStep
 from ..kinds import SharedKind, simulates
@@ -158,6 +158,7 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         self._known: dict[int, tuple[Pairs, dict[int, int], dict[int, Meetings]]] = {}
         self._places: dict[tuple[int, int], MeetingPlace] = {}
         self._exchanges: dict[tuple[MeetingPlace, ...], _Exchange] = {}
+        self._bundles: dict[tuple[int, tuple[int, int]], SendBundle] = {}
 
     def prepare(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Callable[[], None]:
         """The call by which the party arrives. It goes on when its own transfers have ended."""
@@ -213,12 +214,15 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
 
     def _template(self, replica: int, step: InterIpuCopy, copy: IpuTransfer) -> FlowTemplate:
         """The template of a copy, with a transfer for each replica for which this one stands."""
-        sends, alike, templates = [], self.world.alike(replica), self.world.network.templates
-        for alike_replica in alike:
-            source, destination = (self.world.placement[alike_replica][end] for end in copy.ends)
-            route = self.world.topology.route(source, destination)
-            sends.append(Send((2, alike_replica, *copy.ends, 0), route, source))
-        return templates.of(templates.bundle(sends, alike), (), copy.bytes, Label("p2p", step.op_id))
+        key, templates = (replica, copy.ends), self.world.network.templates
+        if key not in self._bundles:
+            sends, alike = [], self.world.alike(replica)
+            for alike_replica in alike:
+                source, destination = (self.world.placement[alike_replica][end] for end in copy.ends)
+                route = self.world.topology.route(source, destination)
+                sends.append(Send((2, alike_replica, *copy.ends, 0), route, source))
+            self._bundles[key] = templates.bundle(sends, alike)
+        return templates.of(self._bundles[key], (), copy.bytes, Label("p2p", step.op_id))
 
 
 def _require_same(places: Sequence[MeetingPlace]) -> None:

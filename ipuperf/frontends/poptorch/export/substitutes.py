@@ -27,7 +27,7 @@ from ipuperf.runtime.replacing import replaced
 
 from ..aten.marks import ctc_losses
 from ..errors import Error, UnsupportedError
-from .formulas import FORMULAS, cond
+from .formulas import FORMULAS
 
 
 def _random(x: torch.Tensor, *bounds: int, **named: int) -> torch.Tensor:
@@ -294,11 +294,6 @@ def _averaging(norm: Any, x: torch.Tensor) -> torch.Tensor:
         for average, statistic in zip(running, (mean, var), strict=True):
             average.add_((statistic - average) / norm.num_batches_tracked.to(average.dtype))
     return y
-
-
-def selecting_conditionals() -> AbstractContextManager[None]:
-    """``torch.cond`` chooses between the results of both branches."""
-    return replaced(torch, cond=cond)
 
 
 def unchecked_distributions() -> AbstractContextManager[None]:

@@ -45,6 +45,7 @@ from .lines import (
     told_at,
     unsupported_at,
 )
+from .loops import loops
 from .module_state import Attributes, PlainTensors, buffers, check_buffers, check_layouts, layout, layouts
 from .own_gradients import Functions
 from .pairs import without_complex
@@ -56,7 +57,6 @@ from .substitutes import (
     cumulative_statistics,
     front_ends_in_force,
     masks_as_given,
-    selecting_conditionals,
     unchecked_distributions,
 )
 from .surroundings import (
@@ -257,7 +257,7 @@ def trace(
                 no_code(),
                 kept_annotations(),
                 unchecked_distributions(),
-                selecting_conditionals(),
+                loops(),
                 masks_as_given(),
                 cumulative_statistics(),
                 front_ends_in_force(),

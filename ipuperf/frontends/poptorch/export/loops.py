@@ -70,7 +70,7 @@ def _while(holds: Callable[..., Any], trip: Callable[..., Any], carried: Sequenc
         carried = [new if _is_counter(new) else result for new, result in zip(after, results, strict=True)]
     raise UnsupportedError(
         f"{calling_line()}: while_loop: no number that the loop counts ends it within {_LONGEST} trips; the program of "
-        "an IPU is static: let the condition say a limit, (i < limit) & condition, of a counter that begins with a number"
+        "an IPU is static: let the condition be (i < limit) & ..., with a counter that begins with a number"
     )
 
 

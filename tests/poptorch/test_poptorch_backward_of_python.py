@@ -1,4 +1,4 @@
-"""What Python would do in a backward pass: checkpoints and ``detach_`` work, hooks are refused; masks that hide all."""
+"""What Python would do in a backward pass: checkpoints, ``detach_`` and hooks of tensors; masks that hide all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,17 @@ def attended(mask: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda x, m: F.scaled_dot_product_attention(x, x, x, attn_mask=mask(m))
 
 
+def hooked(x: Any) -> Any:
+    """Two hooks of one tensor in turn, and one that was removed."""
+    y = x.sin()
+    y.register_hook(lambda grad: grad.clamp(-0.3, 0.3))
+    y.register_hook(lambda grad: grad * 2)
+    y.register_hook(lambda grad: grad * 0).remove()
+    return y * x + y.square()
+
+
 CASES = {
+    "hooked": (hooked, SOME),
     "checkpoint": (
         lambda x: torch.utils.checkpoint.checkpoint(lambda t, n: t.sin() * n, x, 3, use_reentrant=True),
         SOME,
@@ -69,7 +79,7 @@ class Hooked(nn.Module):
 
 
 HOOKS = {
-    "Tensor.register_hook": (lambda t: t.register_hook(lambda g: 2 * g), True),
+    "hook that gives no gradient": (lambda t: t.register_hook(lambda g: None), True),
     "backward hook of a module": (lambda m: m.register_full_backward_hook(lambda *_: None), False),
     "hook of a parameter": (lambda m: m.weight.register_hook(lambda g: 2 * g), False),
 }
@@ -84,3 +94,28 @@ def test_hooks_of_gradients_are_refused_in_training(what: str) -> None:
         training(SOME)
     training.destroy()
     torch.testing.assert_close(inferenceModel(model)(SOME)[0], model.layer(SOME).detach())
+
+
+def late(y: Any) -> None:
+    y.sum()
+    y.register_hook(lambda grad: grad)
+
+
+@pytest.mark.parametrize(
+    ("add", "inside", "text"),
+    [
+        (late, True, "register it before the tensor is used"),
+        (
+            lambda m: m.register_forward_pre_hook(lambda m, x: m.weight.register_hook(abs)),
+            False,
+            "a parameter is unsupp",
+        ),
+    ],
+)
+def test_hooks_of_tensors_that_come_late_or_are_given(add: Any, inside: bool, text: str) -> None:
+    model = Hooked(add, inside)
+    training = trainingModel(model, Options(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(
+        UnsupportedError, match=rf"test_poptorch_backward_of_python.py:\d+: Tensor.register_hook.*{text}"
+    ):
+        training(SOME)

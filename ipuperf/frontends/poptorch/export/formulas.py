@@ -45,15 +45,20 @@ def erfinv(x: torch.Tensor) -> torch.Tensor:
     return torch.where(ends, fixed * math.inf, found).to(x.dtype)
 
 
+def _rows(name: str, a: torch.Tensor) -> int:
+    """How many rows a matrix has."""
+    if a.shape[-1] > _LARGEST:
+        raise UnsupportedError(f"torch.linalg.{name}: {a.shape[-1]} rows are unsupported; allowed: up to {_LARGEST}")
+    return a.shape[-1]
+
+
 def inverse(a: torch.Tensor) -> torch.Tensor:
     """``torch.linalg.inv``, by Gauss-Jordan elimination with the largest pivot of each column.
 
     Raises:
         UnsupportedError: more than 64 rows.
     """
-    size = a.shape[-1]
-    if size > _LARGEST:
-        raise UnsupportedError(f"torch.linalg.inv and solve: {size} rows are unsupported; allowed: up to {_LARGEST}")
+    size = _rows("inv and solve", a)
     one, rows = torch.eye(size, dtype=a.dtype), torch.arange(size)
     table = torch.cat([a.detach(), one.expand(a.shape)], -1)
     for step in range(size):
@@ -72,6 +77,72 @@ def solve(a: torch.Tensor, b: torch.Tensor, *, left: bool = True) -> torch.Tenso
     if b.dim() == 1 or (b.dim() == a.dim() - 1 and b.shape == a.shape[:-1]):
         return (inverse(a) @ b.unsqueeze(-1)).squeeze(-1)
     return inverse(a) @ b if left else b @ inverse(a)
+
+
+def cholesky(a: torch.Tensor, upper: bool = False) -> torch.Tensor:
+    """``torch.linalg.cholesky``, column by column; NaN where the matrix is not positive definite."""
+    size = _rows("cholesky", a)
+    rows, left, columns = torch.arange(size), a.mT if upper else a, []
+    for step in range(size):
+        column = torch.where(rows >= step, left[..., step], 0.0) / left[..., step, step].sqrt().unsqueeze(-1)
+        left = left - column.unsqueeze(-1) * column.unsqueeze(-2)
+        columns.append(column)
+    return torch.stack(columns, -2 if upper else -1)
+
+
+def _pivots(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The pivots of an elimination with the largest one of each column, and the sign of the exchanges of rows."""
+    size = _rows("det", a)
+    rows, table, pivots = torch.arange(size), a, []
+    sign = torch.ones(a.shape[:-2], dtype=a.dtype)
+    for step in range(size):
+        place = torch.where(rows < step, -1.0, table[..., step].detach().abs()).argmax(-1, keepdim=True)
+        chosen, first = (place == rows).unsqueeze(-1), (rows == step).unsqueeze(-1)
+        line = torch.where(chosen, table, 0.0).sum(-2, keepdim=True)
+        table = torch.where(first, line, torch.where(chosen, table[..., step : step + 1, :], table))
+        sign = torch.where(place.squeeze(-1) == step, sign, -sign)
+        pivots.append(line[..., 0, step])
+        table = (
+            table
+            - torch.where((rows > step).unsqueeze(-1), table[..., step : step + 1] / line[..., step : step + 1], 0.0)
+            * line
+        )
+    return torch.stack(pivots, -1), sign
+
+
+def slogdet(a: torch.Tensor) -> Any:
+    """``torch.linalg.slogdet``."""
+    pivots, sign = _pivots(a)
+    kinds: Any = torch.return_types
+    return kinds.linalg_slogdet((sign * pivots.detach().sign().prod(-1), pivots.abs().log().sum(-1)))
+
+
+def det(a: torch.Tensor) -> torch.Tensor:
+    """``torch.linalg.det``."""
+    pivots, sign = _pivots(a)
+    return pivots.prod(-1) * sign
+
+
+def logdet(a: torch.Tensor) -> torch.Tensor:
+    """``torch.logdet``: NaN where the determinant is negative."""
+    sign, value = slogdet(a)
+    return torch.where(sign < 0, math.nan, value)
+
+
+def solve_triangular(
+    a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> torch.Tensor:
+    """``torch.linalg.solve_triangular`` by :func:`inverse`."""
+    a = a.triu() if upper else a.tril()
+    if unitriangular:
+        a = a - torch.diag_embed(a.diagonal(dim1=-2, dim2=-1) - 1)
+    return inverse(a) @ b if left else b @ inverse(a)
+
+
+def cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
+    """``torch.cholesky_solve``."""
+    half = inverse(factor.triu().mT if upper else factor.tril())
+    return half.mT @ (half @ b)
 
 
 def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -96,6 +167,11 @@ def cond(
 
 
 FORMULAS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((torch.linalg.cholesky, torch.cholesky, torch.Tensor.cholesky), cholesky),
+    **dict.fromkeys((torch.cholesky_solve, torch.Tensor.cholesky_solve), cholesky_solve),
+    **dict.fromkeys((torch.linalg.det, torch.det, torch.Tensor.det), det),
+    **dict.fromkeys((torch.logdet, torch.Tensor.logdet), logdet),
+    **dict.fromkeys((torch.linalg.slogdet, torch.slogdet, torch.Tensor.slogdet), slogdet),
     torch.Tensor.erfinv: erfinv,
     torch.Tensor.inverse: inverse,
     torch.Tensor.logcumsumexp: logcumsumexp,
@@ -103,6 +179,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.inverse: inverse,
     torch.linalg.inv: inverse,
     torch.linalg.solve: solve,
+    torch.linalg.solve_triangular: solve_triangular,
     torch.logcumsumexp: logcumsumexp,
     torch.special.erfinv: erfinv,
 }

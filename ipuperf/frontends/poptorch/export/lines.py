@@ -97,11 +97,6 @@ def explained(error: Exception, at: str = "") -> ExportError:
             f"{at}: {code} depends on the value of a tensor; the program of an IPU is static: neither control "
             "flow nor a shape may depend on data: use torch.where, or make the value a Python number"
         )
-    if "UncapturedHigherOrderOpError" in names:
-        return ExportError(
-            f"{at}: a loop or branch of torch._higher_order_ops (while_loop, scan, map ...) is unsupported: write a "
-            "Python loop, which is unrolled; torch.cond and poptorch.cond choose between two results"
-        )
     reason = str(error).strip().splitlines()
     headline = reason[0] if reason else ""
     return ExportError(f"{at}: the model cannot be exported: {type(error).__name__}: {headline}")

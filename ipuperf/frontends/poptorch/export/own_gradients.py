@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import operator
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, cast
@@ -28,7 +29,7 @@ from ..aten.lowering import Lowering, Value, ir_dtype
 from ..aten.table import RANDOM, handler_of, name_of
 from ..errors import UnsupportedError
 from .inlining import graph_of
-from .lines import unsupported_at
+from .lines import calling_line, unsupported_at
 
 #: The ops of each ``backward``, by the digest that programs know it by.
 _BACKWARD: dict[str, torch.fx.Graph] = {}
@@ -110,7 +111,7 @@ class _Call:
         if graph.find_nodes(op="get_attr"):
             raise UnsupportedError(
                 f"{self.at}: backward of custom autograd function {self.function.__name__!r} reads a tensor that "
-                "forward has not saved; use ctx.save_for_backward"
+                "forward has not saved; use ctx.save_for_backward (a hook has the gradient alone)"
             )
         return graph
 
@@ -119,7 +120,8 @@ class Functions:
     """The calls of custom functions in one trace."""
 
     def __init__(self, training: bool) -> None:
-        self.training, self.calls = training, list[_Call]()
+        self.training, self.calls, self.hooks = training, list[_Call](), set[str]()
+        self.hooked: dict[int, tuple[torch.Tensor, int, OrderedDict[int, Callable[..., Any]]]] = {}
 
     def apply(self, function: Any, at: str, args: Sequence[Any], kwargs: Any) -> Any:
         """What ``function.apply(*args)`` gives."""
@@ -148,12 +150,54 @@ class Functions:
         results = [next(made) if mark else value for value, mark in zip(results, marked, strict=True)]
         return results[0] if isinstance(output, torch.Tensor) else type(output)(results)
 
+    def hook(self, tensor: torch.Tensor, hook: Callable[..., Any]) -> torch.utils.hooks.RemovableHandle:
+        """``tensor.register_hook(hook)``: what is computed of ``tensor`` from now on has this gradient.
+
+        Raises:
+            UnsupportedError: a hook of an input or a parameter, or (later) one that gives nothing, or that comes after
+                what ``tensor`` was used for.
+        """
+        known, version, hooks = self.hooked.get(id(tensor), (None, -1, OrderedDict[int, Callable[..., Any]]()))
+        again = known is tensor and version == tensor._version
+        at, hooks = calling_line(), hooks if again else OrderedDict()
+        handle = torch.utils.hooks.RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        if again:  # in turn, with those that are there
+            return handle
+
+        class Hook(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+                return x
+
+            @staticmethod
+            def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+                for function in hooks.values():
+                    grad = function(grad)
+                    if grad is None:
+                        raise UnsupportedError(
+                            f"{at}: a hook that gives no gradient is unsupported: Python would not be called on the IPU"
+                        )
+                return grad
+
+        if tensor.is_leaf:
+            raise UnsupportedError(
+                f"{at}: Tensor.register_hook of an input or a parameter is unsupported; multiply it by 1 and hook that"
+            )
+        self.hooks.add(str(len(self.calls)))
+        tensor.copy_(self.apply(Hook, at, [tensor], {}))
+        self.hooked[id(tensor)] = tensor, tensor._version, hooks
+        return handle
+
     def named(self, program: torch.export.ExportedProgram) -> None:
         """Let the marks of a program say the digests of their gradients' ops."""
         regions = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
         for region in regions:
             for node in region.graph.find_nodes(op="call_function", target=torch.ops.ipuperf.own_gradient.default):
-                call = self.calls[int(cast(str, node.args[3]))]
+                number = cast(str, node.args[3])
+                call = self.calls[int(number)]
+                if number in self.hooks and any(user < node for user in node.args[0][0].users):
+                    raise UnsupportedError(f"{call.at}: Tensor.register_hook: register it before the tensor is used")
                 graph = call.backward()
                 text = str([(n.op, str(n.target), n.args, n.kwargs, n.meta.get("val")) for n in graph.nodes])
                 key = hashlib.sha256(text.encode()).hexdigest()

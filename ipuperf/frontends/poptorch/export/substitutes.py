@@ -27,7 +27,7 @@ from ipuperf.runtime.replacing import replaced
 
 from ..aten.marks import ctc_losses
 from ..errors import Error, UnsupportedError
-from .formulas import FORMULAS, cond
+from .formulas import FORMULAS
 
 
 def _random(x: torch.Tensor, *bounds: int, **named: int) -> torch.Tensor:
@@ -198,6 +198,19 @@ def _with_masks(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _from_coordinates(indices: Any, values: Any, size: Any = None, **named: Any) -> torch.Tensor:
+    """``sparse_coo_tensor``: the whole matrix, as the IPU computes with nothing else. The size has to be given."""
+    if size is None:
+        raise UnsupportedError("sparse_coo_tensor: size must be given: the shape of the result would depend on values")
+    values = torch.as_tensor(values, dtype=named.get("dtype"))
+    return torch.zeros(size, dtype=values.dtype).index_put(tuple(torch.as_tensor(indices)), values, accumulate=True)
+
+
+def _whole(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """What turns a sparse tensor into one with the same elements."""
+    return x
+
+
 def _packed(*_: Any, **__: Any) -> NoReturn:
     raise UnsupportedError(
         "packed sequences (pack_padded_sequence) are unsupported: how many rows there are would depend on the lengths; "
@@ -232,6 +245,9 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.detach_: _detach_,
     torch.Tensor.random_: _random,
     torch._VF._pack_padded_sequence: _packed,
+    torch.Tensor.coalesce: _whole,
+    torch.Tensor.to_dense: _whole,
+    torch.Tensor.to_sparse: _whole,
     torch.as_strided: _as_strided,
     torch.bincount: _bincount,
     torch.corrcoef: _corrcoef,
@@ -240,6 +256,8 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),
     torch.nn.functional.ctc_loss: _ctc_loss,
+    torch.sparse.mm: torch.matmul,
+    torch.sparse_coo_tensor: _from_coordinates,
     torch.nn.functional.dropout: _dropout,
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
     torch.nn.functional.instance_norm: _instance_norm,
@@ -294,11 +312,6 @@ def _averaging(norm: Any, x: torch.Tensor) -> torch.Tensor:
         for average, statistic in zip(running, (mean, var), strict=True):
             average.add_((statistic - average) / norm.num_batches_tracked.to(average.dtype))
     return y
-
-
-def selecting_conditionals() -> AbstractContextManager[None]:
-    """``torch.cond`` chooses between the results of both branches."""
-    return replaced(torch, cond=cond)
 
 
 def unchecked_distributions() -> AbstractContextManager[None]:

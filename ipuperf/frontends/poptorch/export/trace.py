@@ -45,6 +45,7 @@ from .lines import (
     told_at,
     unsupported_at,
 )
+from .loops import loops
 from .module_state import Attributes, PlainTensors, buffers, check_buffers, check_layouts, layout, layouts
 from .own_gradients import Functions
 from .pairs import without_complex
@@ -56,7 +57,6 @@ from .substitutes import (
     cumulative_statistics,
     front_ends_in_force,
     masks_as_given,
-    selecting_conditionals,
     unchecked_distributions,
 )
 from .surroundings import (
@@ -79,7 +79,6 @@ BLOCK, LOSS = "ipuperf_block", "ipuperf_loss"
 MULTI_CONV = "ipuperf_multi_conv"
 
 _FOLLOWED = {torch.autograd.grad: gradients, DATA: torch.Tensor.detach, SET_DATA: set_data}
-_HOOKS = frozenset({"register_hook", "register_post_accumulate_grad_hook"})
 #: Attributes and methods of tensors that make no node: nothing to annotate.
 _METADATA = frozenset({"device", "dim", "dtype", "get_device", "grad_fn", "is_complex", "is_cpu", "is_cuda",
                        "is_floating_point", "is_ipu", "is_leaf", "is_meta", "is_nested", "is_quantized", "is_sparse",
@@ -170,8 +169,16 @@ class _Tagger(TorchFunctionMode):
         paths: path of each module of the model, by the module's identity.
     """
 
-    def __init__(self, recorder: BlockRecorder, training: bool, home: torch.device, paths: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        recorder: BlockRecorder,
+        training: bool,
+        functions: Functions,
+        home: torch.device,
+        paths: Mapping[int, str],
+    ) -> None:
         super().__init__()
+        self.functions = functions
         self.paths = paths
         self.recorder = recorder
         self.training = training
@@ -187,8 +194,10 @@ class _Tagger(TorchFunctionMode):
                 f"{calling_line()}: {func.__name__}: a generator is unsupported; the seed of all random numbers is "
                 "that of poptorch.Options().randomSeed"
             )
-        if self.training and getattr(func, "__name__", "") in _HOOKS:
+        if self.training and func is torch.Tensor.register_post_accumulate_grad_hook:
             raise ignored_hook(f"Tensor.{func.__name__}")
+        if self.training and func is torch.Tensor.register_hook:
+            func = self.functions.hook
         # detach makes a node as well; its own tag has to say that gradients stop.
         gradients = torch.is_grad_enabled() and func not in DETACHING
         tags: dict[str, Any] = {BLOCK: self.recorder.current, GRAD: gradients, LOSS: None}
@@ -257,14 +266,14 @@ def trace(
                 no_code(),
                 kept_annotations(),
                 unchecked_distributions(),
-                selecting_conditionals(),
+                loops(),
                 masks_as_given(),
                 cumulative_statistics(),
                 front_ends_in_force(),
                 transforms(),
                 on_ipus(home),
             )
-            tagger = _Tagger(recorder, training, home, paths_of(module))
+            tagger = _Tagger(recorder, training, functions, home, paths_of(module))
             for context in (*surroundings, tagger):
                 stack.enter_context(context)
             try:

@@ -142,7 +142,7 @@ def _two_tensors():
 
 
 REFUSED = [
-    (lambda: ipu.custom_ops.precompiled_user_op([], "library.so"), "write it with TensorFlow's operations"),
+    (lambda: ipu.custom_ops.cpu_user_op([], "library.so"), "write it with TensorFlow's operations"),
     (lambda: ipu.embedded_runtime.embedded_runtime_start("f", [], "n"), "run the program by a session"),
     (lambda: ipu.utils.create_ipu_config(), "use ipu.config.IPUConfig"),
     (lambda: ipu.serving.export_single_step(), "no Poplar executables"),

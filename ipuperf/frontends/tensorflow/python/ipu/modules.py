@@ -67,8 +67,8 @@ ops.cross_replica_ops: Reductions over the replicas of a program.
     facade.replicas: assume_equal_across_replicas cross_replica_mean cross_replica_sum
 ops.custom_ops: Operations of the user's own.
     facade.tensors: codelet_expression_op
-    refused, an operation of C++ cannot run here; write it with TensorFlow's operations, or as an op of ipuperf
-        (docs/how-to/adding-an-op.md): cpu_user_op precompiled_user_op
+    user_ops: precompiled_user_op
+    refused, an operation of C++ cannot run here; write it with TensorFlow's operations: cpu_user_op
 ops.embedded_runtime: Programs run without TensorFlow's graph.
     refused, there are no Poplar executables; run the program by a session or IPUStrategy.run: RuntimeContext
         embedded_runtime_call embedded_runtime_start

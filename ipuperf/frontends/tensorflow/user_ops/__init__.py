@@ -1,0 +1,147 @@
+"""``ipu.custom_ops.precompiled_user_op``: operations in C++, for which functions in Python stand.
+
+No C++ runs here. A library's name with ``.py`` behind it (``libcustom_op.so.py``) is a module that stands for it, if it
+lies beside it. The libraries of some public programs are known by their sources (``KNOWN``). A module has a function
+of the operation's name, ``Build`` unless the program says another: ``Build(inputs, attributes)`` gives the results, as
+TensorFlow's operations of the inputs. One named ``Build_grad`` is called as C++'s
+``Build_grad(gradients, inputs, outputs, attributes)`` and gives the gradients of the inputs; without it TensorFlow
+differentiates ``Build``. Whether the library itself is there makes no difference.
+
+Upstream: ``tensorflow: python/ipu/ops/custom_ops.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from ipuperf.frontends.cppimport.sources import digest
+
+from ..effects import EFFECTS, checked_kinds
+
+KNOWN: Mapping[str, str] = {
+    # vision/unet_medical/tensorflow2
+    "6838d6188ed049f04c1da03c7072e55619b450c13d29efe02f0d55f36d563170": "central_crop.py",
+    # gnn/message_passing/tensorflow2
+    "566bbc7532681e0872e5c339f65ebd394f4a304966ae89b3657196d35e7505ba": "grouped_rows.py",
+}
+"""By the digest of its sources, the module here that stands for a library. All of graphcore/examples, v3.3."""
+
+_BUILT = "build"
+
+
+@checked_kinds("inputs", "outs")
+def precompiled_user_op(
+    inputs: Sequence[Any],
+    library_path: str,
+    gp_path: str = "",
+    outs: Mapping[str, Sequence[Any]] | None = None,
+    name: str = "UserOp",
+    op_name: str = "Build",
+    separate_gradients: bool = False,
+    inputs_with_gradients: Sequence[int] | None = None,
+    attributes: str | None = None,
+    gradient_attributes: str | None = None,
+) -> list[tf.Tensor]:
+    """The results of an operation of a library in C++, one for each entry of ``outs``.
+
+    Args:
+        inputs: tensors.
+        library_path: of the library; the files beside it, or beside the folder ``build`` that it is in, are its
+            sources.
+        gp_path: of its vertices, which the function in Python does without.
+        outs: ``output_types`` and ``output_shapes``.
+        op_name: of the function.
+        separate_gradients: whether C++ is asked for one gradient at a time; a function here gives them all.
+        inputs_with_gradients: numbers of the inputs that have one; None: all.
+        attributes, gradient_attributes: for the function and for that of its gradients.
+
+    Raises:
+        NotImplementedError: nothing stands for the library.
+        ValueError: the function gives other results than ``outs`` says.
+    """
+    EFFECTS.given("ipu.custom_ops.precompiled_user_op(gp_path)", gp_path)
+    EFFECTS.given("ipu.custom_ops.precompiled_user_op(separate_gradients)", separate_gradients)
+    module = _standing_for(library_path)
+    build = _function(module, op_name)
+    of_gradients = getattr(module, f"{op_name}_grad", None)
+    with tf.name_scope(name):
+        tensors = [tf.convert_to_tensor(each) for each in inputs]
+        kept = [
+            each if inputs_with_gradients is None or number in inputs_with_gradients else tf.stop_gradient(each)
+            for number, each in enumerate(tensors)
+        ]
+
+        def forward(*operands: tf.Tensor) -> list[tf.Tensor]:
+            return _checked(build(list(operands), attributes or ""), outs, op_name)
+
+        if of_gradients is None:
+            return forward(*kept)
+
+        @tf.custom_gradient
+        def differentiable(*operands: tf.Tensor) -> Any:
+            results = forward(*operands)
+
+            def backward(*gradients: tf.Tensor) -> Any:
+                return of_gradients(list(gradients), list(operands), results, gradient_attributes or "")
+
+            return results, backward
+
+        results = differentiable(*kept)
+        return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _standing_for(library_path: str) -> ModuleType:
+    """The module that stands for a library."""
+    library = Path(library_path)
+    file = library.with_name(f"{library.name}.py")
+    if not file.is_file():
+        folder = library.absolute().parent
+        known = KNOWN.get(digest((folder.parent if folder.name == _BUILT else folder) / library.name))
+        if known is None:
+            raise NotImplementedError(
+                f"custom_ops.precompiled_user_op: {str(library)!r} is C++, which ipuperf neither compiles nor runs; "
+                f"write {file.name!r} beside it with a function `Build(inputs, attributes)` of TensorFlow's operations "
+                "(docs/how-to/tensorflow.md)"
+            )
+        file = Path(__file__).with_name(known)
+    return loaded(file)
+
+
+def loaded(file: Path) -> ModuleType:
+    """The module of a file, whatever its name."""
+    spec = importlib.util.spec_from_file_location(f"{__name__}.{file.name.partition('.')[0]}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _function(module: ModuleType, op_name: str) -> Callable[..., Any]:
+    function = getattr(module, op_name, None)
+    if not callable(function):
+        raise NotImplementedError(f"custom_ops.precompiled_user_op: {module.__file__} has no function {op_name!r}")
+    return function
+
+
+def _checked(results: Any, outs: Mapping[str, Sequence[Any]] | None, op_name: str) -> list[tf.Tensor]:
+    """The results as a list; ValueError unless they are as the program says."""
+    given = [tf.convert_to_tensor(each) for each in results]
+    types, shapes = (list((outs or {}).get(key, [])) for key in ("output_types", "output_shapes"))
+    wanted = [(tf.as_dtype(kind), tf.TensorShape(shape)) for kind, shape in zip(types, shapes, strict=True)]
+    found = [(each.dtype, each.shape) for each in given]
+    if len(found) != len(wanted) or any(
+        kind != other or not shape.is_compatible_with(its) for (kind, shape), (other, its) in zip(wanted, found)
+    ):
+        say = [", ".join(f"{kind.name} {shape}" for kind, shape in pairs) or "nothing" for pairs in (wanted, found)]
+        raise ValueError(f"custom_ops.precompiled_user_op: {op_name} gives {say[1]}, and `outs` says {say[0]}")
+    return given
+
+
+__all__ = ["KNOWN", "precompiled_user_op"]

@@ -120,6 +120,19 @@ def test_the_first_run_takes_longer_and_counts_in_a_mean_of_calls() -> None:
     assert times[2] - times[0] == pytest.approx(host.first_run_seconds / 5)
 
 
+@pytest.mark.parametrize(("size", "of_the_ipus"), [(4, False), (100_000_000, True)])
+def test_overlapped_calls_take_the_longer_of_the_start_and_the_run(size: int, of_the_ipus: bool) -> None:
+    host = load_machine("gc200-1").host
+    start = host.start_seconds(False, 1)
+    alone, overlapped = (
+        figures(case("device_to_host", machine="gc200-1", overlapped_calls=on, config={"bytes": size})).values
+        for on in (False, True)
+    )
+    assert alone["time"] == pytest.approx(start + alone["device time"], rel=1e-6)
+    assert overlapped["device time"] == alone["device time"]
+    assert overlapped["time"] == pytest.approx(alone["device time"] if of_the_ipus else start, rel=1e-4)
+
+
 def test_matmul_counts_its_operations() -> None:
     found = figures(case("matmul", "flop rate", "TFLOP/s", precision="f16.16", config={"m": 64, "k": 64, "n": 64}))
     assert found.values["flop rate"] * found.values["device time"] == pytest.approx(2 * 64**3)

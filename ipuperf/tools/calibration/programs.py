@@ -89,7 +89,7 @@ class NamedPrograms:
             if case.model in BENCHMARKS:
                 on = prepared(case)
                 return self._told(where, lambda changed: on(changed, False).values)
-            return self._told(where, _Lowered(program_of(case), case.calls))
+            return self._told(where, _Lowered(program_of(case), case.calls, case.overlapped_calls))
         except _WRONG as error:
             raise self._wrong(where, error) from error
 
@@ -145,8 +145,8 @@ class NamedPrograms:
 class _Lowered:
     """A program, lowered once for each chip that it meets."""
 
-    def __init__(self, program: Program, calls: int = 0) -> None:
-        self.program, self.calls = program, calls
+    def __init__(self, program: Program, calls: int = 0, overlapped: bool = False) -> None:
+        self.program, self.calls, self.overlapped = program, calls, overlapped
         self.known: dict[Any, Callable[[Machine, bool], Any]] = {}
 
     def __call__(self, machine: Machine) -> Values:
@@ -156,7 +156,7 @@ class _Lowered:
             for oldest in [*self.known][: 1 - _KEPT]:
                 del self.known[oldest]
             lowered = replace(self.program, executable=self.program.executable.on(machine))
-            self.known[key] = on_machines(lowered, self.calls)
+            self.known[key] = on_machines(lowered, self.calls, overlapped=self.overlapped)
         values: Values = self.known[key](machine, True).values
         return {name: value for name, value in values.items() if not math.isnan(value)}
 

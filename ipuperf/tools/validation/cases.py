@@ -104,7 +104,9 @@ class Case:
     of the partial sums (``f16.32``: half data, float partial sums). io_tiles: with overlapped I/O, the tiles of each
     IPU that load and store while the others compute. prefetch: slices of an input that the host prepares ahead
     (Graphcore's stream buffering depth); 0 only in micro-benchmarks. calls: the time is the mean of this many calls,
-    beginning with the first one after loading; 0: of later calls. micro_batch, accumulation, replicas: of one step.
+    beginning with the first one after loading; 0: of later calls.
+    overlapped_calls: the host starts a call while the IPUs still run the one before, so that its start counts only
+    where it takes longer than they do. micro_batch, accumulation, replicas: of one step.
     pipeline: layers of each stage; empty: no pipeline. offload: the tensors in Streaming Memory. sharding: number of
     elements from which such a tensor is sharded over the replicas (0: never). slow: the build takes so long that
     ``ipuperf validate`` runs the case only with ``--all``. host_bound: the measured time is mostly a script's on the
@@ -138,6 +140,7 @@ class Case:
     io_tiles: int = 0
     prefetch: int = 1
     calls: int = 0
+    overlapped_calls: bool = False
     slow: bool = False
     host_bound: bool = False
     calibrates: tuple[str, ...] = ()
@@ -375,7 +378,7 @@ def _plain_case(data: Mapping[str, Any], where: str, file: Path) -> Case:
             values[key] = _text(value, place, CHOICES.get(key))
         elif key in ("micro_batch", "accumulation", "replicas"):
             values[key] = _whole(value, place, 1)
-        elif key in ("slow", "host_bound"):
+        elif key in ("slow", "host_bound", "overlapped_calls"):
             values[key] = _yes_or_no(value, place)
         elif key in ("sharding", "io_tiles", "prefetch", "calls"):
             values[key] = _whole(value, place, 0)

@@ -143,15 +143,17 @@ def prepared(case: Case, *, peaks: bool = False) -> Callable[[Machine, bool], Fi
     """
     if case.model in BENCHMARKS:
         return lambda machine, lowered_alike: _benchmark_figures(case, machine, peaks)
-    return on_machines(program_of(case), case.calls, peaks=peaks)
+    return on_machines(program_of(case), case.calls, overlapped=case.overlapped_calls, peaks=peaks)
 
 
-def on_machines(program: Program, calls: int, *, peaks: bool = False) -> Callable[[Machine, bool], Figures]:
-    """As :func:`prepared`, for a program that is built; ``calls`` as in :class:`~.cases.Case`."""
+def on_machines(
+    program: Program, calls: int, *, overlapped: bool = False, peaks: bool = False
+) -> Callable[[Machine, bool], Figures]:
+    """As :func:`prepared`, for a program that is built; ``calls`` and ``overlapped`` as in :class:`~.cases.Case`."""
 
     def on(machine: Machine, lowered_alike: bool) -> Figures:
         executable = program.executable.on(machine, lowered_alike=lowered_alike)
-        figures = _program_figures(replace(program, executable=executable), calls)
+        figures = _program_figures(replace(program, executable=executable), calls, overlapped)
         return _with_peaks(figures, executable, program.runs / program.steps) if peaks else figures
 
     return on
@@ -249,7 +251,7 @@ def _built_figures(built: Benchmark, case: Case, machine: Machine, peaks: bool) 
 def _measured_part(built: Benchmark, case: Case, executable: Executable) -> Figures:
     """Return the figures of what a micro-benchmark counts."""
     if not built.counted and not built.part:
-        return _figures(executable, built.work, built.rate, built.times, case.calls)
+        return _figures(executable, built.work, built.rate, built.times, case.calls, case.overlapped_calls)
     # Parts of a host transfer are only in the trace; vertices are only in the lowered program.
     if built.part:
         steps = executable.trace.expand()
@@ -361,9 +363,9 @@ def _unsupported(case: Case, key: str, value: object, allowed: str) -> CaseError
     )
 
 
-def _program_figures(program: Program, calls: int) -> Figures:
+def _program_figures(program: Program, calls: int, overlapped: bool) -> Figures:
     executable = program.executable
-    figures = _figures(executable, program.samples, "rate", 1, calls)
+    figures = _figures(executable, program.samples, "rate", 1, calls, overlapped)
     values = dict(figures.values)
     values["run rate"] = 1 / values["time"]
     for key in ("time", "device time", "cycles"):
@@ -394,13 +396,18 @@ def _memory(trace: Trace, loads: str) -> dict[str, float]:
 # -- figures of a run --------------------------------------------------------------------------------------------------
 
 
-def _figures(executable: Executable, work: float, rate: str, times: int, calls: int) -> Figures:
-    """``calls`` as in :class:`~ipuperf.validation.cases.Case`: each has its share of what the first one takes more."""
+def _figures(executable: Executable, work: float, rate: str, times: int, calls: int, overlapped: bool) -> Figures:
+    """``calls`` and ``overlapped`` as in :class:`~ipuperf.validation.cases.Case`: each of the calls has its share of
+    what the first one takes more."""
     # Seconds of one cycle.
     clock = executable.trace.seconds(1)
     # Device time leaves out the stretch at the start in which only the host works.
     whole = executable.simulated_run_cycles
-    device = whole - executable.host_start_cycles
+    start = executable.host_start_cycles
+    device = whole - start
+    if overlapped:
+        # The start of one call and the run of the one before go on side by side, and the longer one sets the pace.
+        whole = max(device, start)
     seconds = whole * clock + (executable.first_run_seconds / calls if calls else 0.0)
     values = {"time": seconds / times, "device time": device * clock / times, "cycles": device / times}
     return _rates(values, work / times, rate, executable)

@@ -6,7 +6,7 @@ an offset. Names of steps, bytes and live intervals are made of such parts. They
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
@@ -119,12 +119,7 @@ class LiveIntervals:
     parts: tuple[tuple[tuple[tuple[int, int], ...], np.ndarray], ...]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        tables = [(np.array(spans) + begins[:, None, None]).reshape(-1, 2) for spans, begins in self.parts]
-        table: np.ndarray = np.concatenate([np.empty((0, 2), np.int64), *tables])
-        # Parts may meet, and a range is listed once.
-        table = table[np.lexsort((table[:, 1], table[:, 0]))]
-        if len(table):
-            table = table[np.append(True, (table[1:] != table[:-1]).any(axis=1))]
+        table = interval_rows([self])[1]
         return table if dtype is None else table.astype(dtype)
 
     def __len__(self) -> int:
@@ -159,6 +154,28 @@ class LiveIntervals:
         ends = [pick(end for _, end in spans) + int(at.take(edge))
                 for spans, at in self.parts for pick, edge in ((min, 0), (max, -1))]  # fmt: skip
         return hash((min(begins, default=0), max(begins, default=0), min(ends, default=0), max(ends, default=0)))
+
+
+def interval_rows(lists: Sequence[LiveIntervals]) -> tuple[np.ndarray, np.ndarray]:
+    """The ranges of all of these, list by list: the number of the list of each row, and the rows (begin, end)."""
+    parts = [(number, *part) for number, intervals in enumerate(lists) for part in intervals.parts]
+    owners, begins = np.array([number for number, _, _ in parts], dtype=np.int64), [at for _, _, at in parts]
+    spans = np.array([edge for _, ranges, _ in parts for span in ranges for edge in span], dtype=np.int64)
+    spans, widths = spans.reshape(-1, 2), np.array([len(ranges) for _, ranges, _ in parts], dtype=np.int64)
+    calls = np.array(list(map(len, begins)), dtype=np.int64)
+    # Each call of a part has all ranges of the part.
+    sizes = widths * calls
+    part = np.repeat(np.arange(len(parts)), sizes)
+    place = np.arange(len(part)) - (np.cumsum(sizes) - sizes)[part]
+    call = (np.cumsum(calls) - calls)[part] + place // widths[part]
+    rows = spans[(np.cumsum(widths) - widths)[part] + place % widths[part]]
+    rows = rows + np.concatenate([np.empty(0, np.int64), *begins])[call][:, None]
+    # Parts may meet, and a range is listed once.
+    order = np.lexsort((rows[:, 1], rows[:, 0], owners[part]))
+    number, rows = owners[part][order], rows[order]
+    new = np.ones(len(rows), dtype=bool)
+    new[1:] = (number[1:] != number[:-1]) | (rows[1:] != rows[:-1]).any(axis=1)
+    return number[new], rows[new]
 
 
 @dataclass(eq=False, slots=True)

@@ -33,7 +33,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .event_loop import HOST, EventLoop
 from .recorder import LineKey
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from .classes import ReplicaClasses
     from .jitter import HostJitter
     from .recorder import Recorder
-    from .trips import Trips
 
 ChannelKey = tuple[int, int]
 """Server and stream number."""
@@ -134,6 +133,23 @@ class Request(NamedTuple):
     line: _Line
 
 
+class TakesTrips(Protocol):
+    """What takes trips of loops as blocks (:class:`.trips.Trips`), and so has to know what the host is asked."""
+
+    begun: int
+    under_way: int
+
+    def request(self, request: Request) -> None:
+        """An IPU has sent a request."""
+
+    def wait(self, request: Request) -> Go:
+        """The host has noted a request for whose answer an IPU waits; what to call with the answer."""
+        raise NotImplementedError
+
+    def noted(self) -> None:
+        """The host has noted all requests of the instant so far."""
+
+
 def order(request: Request) -> tuple[LineKey, int, int, Sync]:
     """The sort key of the requests of an instant: line, replica, IPU and sync."""
     # The other fields are not compared: they are calls and objects without an order.
@@ -205,7 +221,7 @@ class HostServer:
     ) -> None:
         self._events = events
         self._jitter = jitter
-        self.trips: Trips | None = None  # what takes trips of loops as blocks
+        self.trips: TakesTrips | None = None
         self.syncs: list[tuple[int, list[LineKey]]] = []  # when, and whose callbacks; of a host with jitter only
         self._cycles = cycles
         self._depth = depth

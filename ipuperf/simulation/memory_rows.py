@@ -9,10 +9,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.lowering.timeline import interval_rows
 from ipuperf.trace import FoldedCode, FoldedVariables, Words
 
 from .rows import whole_numbers
@@ -20,7 +21,7 @@ from .rows import whole_numbers
 if TYPE_CHECKING:
     from ipuperf.lowering.program import MemoryReport
     from ipuperf.lowering.tilevector import TileVector
-    from ipuperf.lowering.timeline import LiveIntervals, Timeline
+    from ipuperf.lowering.timeline import Timeline
 
 Columns = dict[str, Any]
 
@@ -100,37 +101,26 @@ def _tile_memory(memory: MemoryReport, ipus: Sequence[int], always: dict[int, di
     return {**columns, "category": category}
 
 
-class _Runs(NamedTuple):
-    """The runs of equal tiles on which a variable has bytes: begin, end and bytes of each run."""
-
-    begin: np.ndarray
-    end: np.ndarray
-    bytes: np.ndarray
-
-
-def _runs(vector: TileVector) -> _Runs:
-    used_runs = np.flatnonzero(vector.run_values)
-    end, length = vector.run_stops[used_runs], vector.lengths[used_runs]
-    return _Runs(end - length, end, vector.run_values[used_runs] * length)
-
-
 def _places(vectors: Sequence[TileVector]) -> dict[str, np.ndarray]:
     """The runs of tiles of each vector (``first``, ``runs``), and these runs. One vector has its runs once."""
     by_identity = {id(vector): vector for vector in vectors}
     known = dict(zip(by_identity, range(len(by_identity)), strict=True))
-    distinct = [_runs(vector) for vector in by_identity.values()]
+    distinct, nothing = by_identity.values(), np.empty(0, dtype=np.int64)
     place = np.array([known[id(vector)] for vector in vectors], dtype=np.int64)
-    sizes = whole_numbers(len(run.begin) for run in distinct)
-
-    def join(name: str) -> np.ndarray:
-        return np.concatenate([np.empty(0, dtype=np.int64), *(getattr(run, name) for run in distinct)])
-
+    stops = np.concatenate([nothing, *(vector.run_stops for vector in distinct)])
+    values = np.concatenate([nothing, *(vector.run_values for vector in distinct)])
+    runs = whole_numbers(len(vector.run_stops) for vector in distinct)
+    begins = np.append(0, stops)[:-1]
+    # The runs of a vector begin at its first tile.
+    begins[np.cumsum(runs) - runs] = 0
+    used = values != 0
+    sizes = np.bincount(np.repeat(np.arange(len(runs)), runs)[used], minlength=len(runs))
     return {
         "first": (np.cumsum(sizes) - sizes)[place] if len(place) else place,
         "runs": sizes[place] if len(place) else place,
-        "tile_from": join("begin"),
-        "tile_to": join("end"),
-        "bytes": join("bytes"),
+        "tile_from": begins[used],
+        "tile_to": stops[used],
+        "bytes": (values * (stops - begins))[used],
     }
 
 
@@ -154,20 +144,28 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
     Variables with the same live intervals form a class, which has its intervals once.
     """
     variables = memory.variables
-    classes: dict[LiveIntervals, int] = {}
-    group = [classes.setdefault(v.intervals, len(classes)) for v in variables]
+    number, ranges = interval_rows([variable.intervals for variable in variables])
+    stops = np.searchsorted(number, np.arange(len(variables)), "right")
+    classes: dict[bytes, int] = {}
+    first: list[int] = []  # the first variable of each class
+    group = []
+    for variable, (begin, stop) in enumerate(itertools.pairwise([0, *stops.tolist()])):
+        code = classes.setdefault(ranges[begin:stop].tobytes(), len(classes))
+        if code == len(first):
+            first.append(variable)
+        group.append(code)
     places = _places([variable.bytes for variable in variables])
     lists = {"name": "names", "category": "categories", "dtype": "dtypes", "location": "locations"}
     words = {name: Words.of(map(attrgetter(name), variables)) for name in lists}
 
     # Only classes of variables with tiles are listed.
-    used = {code for code, count in zip(group, places["runs"].tolist(), strict=True) if count}
-    seen = {intervals: code for intervals, code in classes.items() if code in used}
-    tables = [np.asarray(intervals) for intervals in seen]
-    ends = np.concatenate([np.empty((0, 2), dtype=np.int64), *tables])
-    codes_of = np.repeat(whole_numbers(seen.values()), whole_numbers(map(len, tables)))
+    listed = np.full(len(variables), -1)
+    listed[first] = np.arange(len(first))
+    used = np.isin(np.arange(len(first)), whole_numbers(group)[places["runs"] > 0])
+    listed[first] = np.where(used, listed[first], -1)
+    class_id = listed[number]
     # Intervals without a step say nothing.
-    live = ends[:, 0] < ends[:, 1]
+    live = (class_id >= 0) & (ranges[:, 0] < ranges[:, 1])
     arrays = {
         "name": words["name"].codes,
         "op_id": whole_numbers(v.op_id for v in variables),
@@ -180,7 +178,7 @@ def _variables(memory: MemoryReport, ipus: Sequence[int]) -> tuple[FoldedVariabl
         **places,
     }
     folded = FoldedVariables(arrays, {lists[name]: column.words for name, column in words.items()})
-    return folded, {"class_id": codes_of[live], "step_from": ends[live, 0], "step_to": ends[live, 1]}
+    return folded, {"class_id": class_id[live], "step_from": ranges[live, 0], "step_to": ranges[live, 1]}
 
 
 def _liveness(memory: MemoryReport, ipus: Sequence[int], always: dict[int, dict[str, np.ndarray]]) -> Columns:

@@ -12,8 +12,8 @@ from ipuperf.lowering.planner.alternatives import next_best
 from ipuperf.trace import FoldedHostEvents, FoldedInstances, Words
 
 from .folding import Unfolding
-from .instructions import LeafStep, Segment, StepPart, Stretch
-from .kinds import kind_of, local_kind
+from .instructions import Segment, StepPart, Stretch
+from .kinds import StepRow, kind_of, local_kind
 from .recorder import HostEvent, LineKey, Recorder, Rows, RunBefore
 from .walk import ProgramRow, ProgramTree
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 Columns = dict[str, Any]
 
 _STEP = (
-    "program_id",
-    "op_id",
     "kind",
     "dur",
     "dur_mean",
@@ -184,8 +182,7 @@ class ExecutedRows:
             io_tiles: how many of them, at the end, are the I/O tiles (lane 1).
         """
         segments = [self._tree.segments[number] for number in self._used.tolist()]
-        # A step's row is made once, and repeated for all segments that contain it.
-        rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
+        program, op_id, rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
         dur = whole_numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
         first_steps = np.repeat(np.cumsum(counts) - counts, counts)
@@ -206,6 +203,8 @@ class ExecutedRows:
             if name not in ("kind", "dur")
         }
         return {
+            "program_id": program,
+            "op_id": op_id,
             **columns,
             "kind": Words(kinds.words, kinds.codes[row]),
             "dur": dur,
@@ -218,13 +217,15 @@ class ExecutedRows:
 
     def _step_rows(
         self, segments: Sequence[Segment], tiles: int, compute_tiles: int
-    ) -> tuple[list[tuple[Any, ...]], np.ndarray]:
-        """The different rows of table ``steps``, and for each step of the segments the number of its row.
+    ) -> tuple[np.ndarray, np.ndarray, list[StepRow], np.ndarray]:
+        """For each step of the segments its program, its op and the number of its row; and the different rows.
 
-        A local step has one row, however many segments contain it. Each part of a shared step has its own.
+        A local step has one row, however many segments contain it, and so have steps that say the same.
         """
         leaves = self._tree.leaves
-        parts: list[tuple[Any, ...]] = []
+        parts: list[StepRow] = []
+        programs: list[int] = []
+        ops: list[int] = []
         keys: list[Sequence[int]] = []  # leaves; -1, -2 ...: parts
         for segment in segments:
             if segment.durations:
@@ -234,11 +235,19 @@ class ExecutedRows:
             own_tiles = tiles - compute_tiles if leaf is not None and leaf.lane else compute_tiles
             # Parts get negative keys, because leaves have the numbers from 0 on.
             keys.append(range(-1 - len(parts), -1 - len(parts) - len(segment.parts), -1))
-            parts += [_part_row(leaf, part, own_tiles) for part in segment.parts]
+            parts += [_part_row(part, own_tiles) for part in segment.parts]
+            programs += [leaf.programs[part.program] if leaf else part.program for part in segment.parts]
+            ops += [leaf.step.op_id if leaf else -1] * len(segment.parts)
         key = whole_numbers(chain.from_iterable(keys))
         local = np.unique(key[key >= 0])
-        rows = [_local_row(leaves[number], tiles, compute_tiles) for number in local.tolist()]
-        return rows + parts, np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
+        found = [leaves[number] for number in local.tolist()]
+        rows = [local_kind(leaf.step).row(leaf.step, tiles, compute_tiles if leaf.lane else 0) for leaf in found]
+        numbers: dict[StepRow, int] = {}
+        row = whole_numbers([numbers.setdefault(row, len(numbers)) for row in rows + parts])
+        place = np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
+        program = whole_numbers([leaf.programs[0] for leaf in found] + programs)
+        op_id = whole_numbers([leaf.step.op_id for leaf in found] + ops)
+        return program[place], op_id[place], list(numbers), row[place]
 
     def _loops_before(self) -> list[int]:
         """For each segment of table ``steps``, the number of loops in the segments before it."""
@@ -287,21 +296,13 @@ def _sorted(columns: Columns) -> Columns:
     return {name: values[order] for name, values in columns.items()}
 
 
-def _local_row(leaf: LeafStep, tiles: int, compute_tiles: int) -> tuple[Any, ...]:
-    step = leaf.step
-    row = local_kind(step).row(step, tiles, compute_tiles if leaf.lane else 0)
-    return (leaf.programs[0], step.op_id, *row)
-
-
-def _part_row(leaf: LeafStep | None, part: StepPart, tiles: int) -> tuple[Any, ...]:
+def _part_row(part: StepPart, tiles: int) -> StepRow:
     """The row of a part of a shared step.
 
     All tiles are assumed to take as long as the IPU. No tile is active while the IPU waits for work.
     """
-    program, op_id = (leaf.programs[part.program], leaf.step.op_id) if leaf else (part.program, -1)
     active = 0 if part.kind in _IDLE_KINDS else tiles
-    flow = (part.bytes_in, part.bytes_out, 0)
-    return (program, op_id, part.kind, part.dur, float(part.dur), active, -1, *flow)
+    return (part.kind, part.dur, float(part.dur), active, -1, part.bytes_in, part.bytes_out, 0)
 
 
 def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.collector import collector_paused
 from ipuperf.trace.columns import Stored, Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.files import replacing
@@ -140,6 +141,7 @@ def _opened(name: str, data: bytes, budget: _Budget) -> Any:
     return np.load(io.BytesIO(data), allow_pickle=False)
 
 
+@collector_paused()
 def save(trace: TraceTables, path: str | os.PathLike[str]) -> None:
     """Write ``trace`` to ``path`` under a temporary name, then rename."""
     # The numbers of rows let a reader notice a table that was cut short.

@@ -54,7 +54,8 @@ CONSTANTS = {
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
         _BACKLOG _SAME, simulation/instructions.py MOST_INSTANCES MOST_CYCLES,
         simulation/simulate.py TOLD_EVERY PACKED_EVERY MOST_BEGINNINGS, simulation/party.py _BUNDLES_KEPT,
-        simulation/network.py SCALE, simulation/templates.py _TEMPLATES_KEPT, simulation/jitter.py _LEAST_PLACE,
+        simulation/network.py SCALE, simulation/templates.py _TEMPLATES_KEPT,
+        simulation/trips.py _MOST_BLOCKS, simulation/jitter.py _LEAST_PLACE,
         simulation/samples.py PARTS CONFIDENCE BLAMED _ASKED_EVERY _STATES,
         simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT _SPLITS_KEPT,
         ops/binding.py BLOCK, ops/blocks.py BLOCK,

@@ -15,6 +15,7 @@ import simprograms as s
 from ipuperf.lowering.program import MemoryReport, OpInfo, VariableInfo
 from ipuperf.lowering.steps import Call
 from ipuperf.lowering.tilevector import TileVector
+from ipuperf.lowering.timeline import LiveIntervals
 from ipuperf.machine import load_machine
 from ipuperf.simulation import simulate
 from ipuperf.simulation.event_loop import EventLoop
@@ -173,6 +174,10 @@ def test_seed_really_shuffles():
     assert len(orders) > 5
 
 
+def intervals(begin, end):
+    return LiveIntervals(((((begin, end),), np.array([0])),))
+
+
 def memory():
     tiles = 1472
     code = TileVector.uniform(1000, tiles)
@@ -182,8 +187,10 @@ def memory():
     return MemoryReport(
         categories={0: {"vertexCode": code, "stack": TileVector.uniform(50, tiles, 100)}},
         variables=(
-            VariableInfo("w", 0, "variable", "float16", 0, TileVector.of(held), ((0, 3),), False),
-            VariableInfo("x", 0, "intermediate", "float16", 0, TileVector((1, 3, tiles), (0, 7, 9)), ((1, 2),), False),
+            VariableInfo("w", 0, "variable", "float16", 0, TileVector.of(held), intervals(0, 3), False),
+            VariableInfo(
+                "x", 0, "intermediate", "float16", 0, TileVector((1, 3, tiles), (0, 7, 9)), intervals(1, 2), False
+            ),
         ),
         step_names={0: ("a", "b", "c")},
         not_always_live={0: np.array([5000, 4000, 0])},

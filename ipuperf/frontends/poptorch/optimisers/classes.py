@@ -119,6 +119,12 @@ class Optimizer:
         self.device_state.pending = states is not None or numbers is not None
         self.device_state.dirty = False
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters with options of their own."""
+        add: Any = torch.optim.Optimizer.add_param_group
+        # A decorator there imports PyTorch's compiler, which takes a second, to tell it not to compile this.
+        getattr(add, "__wrapped__", add)(self, param_group)
+
     def _begin(self, native: Callable[..., None], params: Iterable[Any], **arguments: Any) -> None:
         """Be made by ``native``, a constructor of PyTorch, with those of the constructor's ``arguments`` that are its
         own, and keep the additional ones, checked. None: left out."""

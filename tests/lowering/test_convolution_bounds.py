@@ -61,7 +61,7 @@ def test_no_share_of_a_product_holds_less(groups, m, k, n):
 
 def test_passes_over_input_channels_hold_two_copies_of_the_sums():
     form = flatten_field(swap(product_form(1, 4096, 4, 4096)))
-    candidate = Candidate(0.0, 0.0, 0, 0, 0, form, WIDE, 0)
+    candidate = Candidate(0.0, 0.0, 0, 0, 0, 0, form, WIDE, 0)
     found = [candidate.least_bytes(passes, Request(CHIP, form, HALF, 0.6)) for passes in (Passes(inner=2), Passes(2))]
     assert found[0] == 2 * 4096 * 4096 * 2 // 1472 > found[1]
 

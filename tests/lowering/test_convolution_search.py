@@ -45,6 +45,18 @@ def test_the_option_of_a_known_plan_is_not_searched_again(search):
         assert search.cheapest(math.inf, plan, number).cost == cheapest.cost == search.cheapest().cost
 
 
+@pytest.mark.parametrize("pass_", ["nonemm", "fcfwd", "fcwu"])
+def test_the_plan_of_least_memory_is_the_least_of_all_options(pass_):
+    """And that of the first of equal ones, whatever its bounds are."""
+    request = replace(REQUEST, form=product_form(1, 96, 64, 48, pass_))
+    candidates = [*every_candidate(request), *candidates_among(request, forms_of(request), hmac_kernels, math.inf)]
+    search = Search(request, candidates[::7], (ONCE, *serial_passes(request.form)), math.inf)
+    options = [search.best(number, math.inf, least_memory=True) for number in range(len(search.options))]
+    _, first = min((option.cost, number) for number, option in enumerate(options) if option)
+    found = search.smallest()
+    assert (found.cost, search.option_of(found)) == (options[first].cost, first)
+
+
 def test_a_proportion_of_less_than_a_byte_has_a_plan():
     """The limit grows from there; it stayed at no byte for ever."""
     assert plan_once(replace(REQUEST, proportion=1e-9)).total >= plan_once(REQUEST).total

@@ -165,6 +165,8 @@ def test_what_the_search_cuts_by_is_never_above_what_a_split_costs(name, passes)
             spread = least_spread(form, kernel, types, passes, chip)
             assert max(spread, space.least.min()) + candidate.moved(passes) <= terms["total"].min()
             assert candidate.least_bytes(passes, request) <= terms["temp_bytes"].min() * (1 + 1e-9)
+            held = set_aside(form, kernel, types, passes, chip) + space.held.min()
+            assert held <= terms["temp_bytes"].min() * (1 + 1e-9)
             for cycles in np.quantile(terms["total"], [0.1, 0.5]):
                 near = candidate_splits(space, cycles, chip)
                 kept = 0 if near is None else len(near.tiles)

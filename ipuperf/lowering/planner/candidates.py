@@ -91,7 +91,7 @@ class Candidate:
         dots: further cycles of an HMAC's loops and reduction in each pass over output channels, or in all passes over
             input channels.
         transform: cycles of rearrangements in each pass; ``later``: the same without the inputs.
-        transform_bytes: bytes of the rearrangements on a tile.
+        transform_bytes: bytes of the rearrangements on a tile; ``later_bytes``: the same without the inputs.
         slices: cycles of slices in each of several passes.
     """
 
@@ -100,6 +100,7 @@ class Candidate:
     transform: int
     later: int
     transform_bytes: int
+    later_bytes: int
     form: Form
     kernel: Kernel
     slices: int
@@ -127,22 +128,19 @@ class Candidate:
 
     def least_bytes(self, passes: Passes, request: Request) -> float:
         """A lower bound of the bytes on a tile of any plan in these passes."""
-        # A rearrangement in each pass also has its exchange buffer; one ahead of the passes counts once.
-        bound, form, tiles = (
-            self.transform_bytes if passes.ahead else 2 * self.transform_bytes,
-            self.form,
-            request.chip.tiles,
-        )
+        form, tiles = self.form, request.chip.tiles
+        # A rearrangement in each pass also has its exchange buffer; inputs ahead of the passes are set aside.
+        bound: float = 2 * (self.later_bytes if passes.ahead else self.transform_bytes)
         # The weights of a fully connected layer are laid out for slicing.
         if passes.count > 1 and form.pass_.startswith("fc"):
-            share = form.groups * form.in_channels * form.out_channels * request.types.input // tiles
-            bound = share + max(share, bound)
+            bound = max(bound, form.groups * form.in_channels * form.out_channels * request.types.input // tiles)
+        bound = max(bound, least_bytes(form, self.kernel, request.types, passes, tiles))
+        bound += set_aside(form, self.kernel, request.types, passes, request.chip)
         # Passes over input channels add to the sums of the passes before.
         if passes.inner > 1:
             outputs = form.batch * form.groups * form.out_channels * math.prod(axis.output for axis in form.axes)
             bound = max(bound, 2 * outputs * self.kernel.partial_size // tiles)
-        aside = set_aside(form, self.kernel, request.types, passes, request.chip)
-        return max(bound, aside + least_bytes(form, self.kernel, request.types, passes, tiles))
+        return bound
 
 
 _Finder = Callable[[Form, "Chip", int, int, int], Iterable[Kernel]]
@@ -162,10 +160,8 @@ def candidates_among(request: Request, changed: Iterable[Form], find: _Finder, b
                     continue
                 dots = _least_hmac(form, kernel, types, chip)
             if whole + per_pass + dots <= bound:
-                total, later, transform_bytes = least_transform(form, kernel, types, chip)
-                candidates.append(
-                    Candidate(whole, per_pass, total, later, transform_bytes, form, kernel, slices_at_least(chip), dots)
-                )
+                moved, slices = least_transform(form, kernel, types, chip), slices_at_least(chip)
+                candidates.append(Candidate(whole, per_pass, *moved, form, kernel, slices, dots))
     return candidates
 
 

@@ -270,7 +270,7 @@ def _least_of_splits(
     least: np.ndarray | float = 0.0
     operands: np.ndarray | float = 0.0
     for number, part in enumerate(parts):
-        total, later, _ = least_transform(part.form, part.kernel, types, chip, part.cut)
+        total, later, *_ = least_transform(part.form, part.kernel, types, chip, part.cut)
         pass_cycles = splits.least(number, part, types, chip)
         operands = passes.count * pass_cycles.weights + (1 if passes.ahead else passes.count) * pass_cycles.inputs
         moved = passes.count * later + (1 if passes.ahead else passes.count) * (total - later)

@@ -130,31 +130,62 @@ class Search:
         return spread + candidate.moved(passes)
 
     def smallest(self) -> BestSplit | None:
-        """The plan of least memory."""
-        option_bests = (self.best(index, math.inf, least_memory=True) for index in range(len(self.options)))
-        return min(
-            (option_best for option_best in option_bests if option_best),
-            key=lambda option_best: option_best.cost,
-            default=None,
-        )
+        """The plan of least memory.
+
+        The option with the smallest lower bound of bytes comes next. The bound is first that of its form and vertex,
+        then that of its splits, then the bytes up to which its splits have been searched: a guess that grows as long as
+        there is no plan, afterwards those of the best plan. Of plans of the same cost, the one of the option with the
+        smaller number counts.
+        """
+        queue = [(c.least_bytes(passes, self.request), n, False) for n, (_, c, passes) in enumerate(self.options)]
+        heapq.heapify(queue)
+        best, owner = None, -1
+        while queue:
+            least, number, refined = heapq.heappop(queue)
+            if least > (best.cost[0] if best else self.limit) or least == math.inf:
+                break
+            if not refined:
+                heapq.heappush(queue, (max(least, self._least_held(number)), number, True))
+                continue
+            limit = best.cost[0] if best else max(least * _GROWTH, least + 1)
+            option_best = self.best(number, math.inf, least_memory=True, limit=limit)
+            if option_best and (best is None or (option_best.cost, number) < (best.cost, owner)):
+                best, owner = option_best, number
+            elif best is None:
+                heapq.heappush(queue, (limit, number, True))
+        return best
+
+    def _least_held(self, index: int) -> float:
+        """A lower bound of the bytes of an option by its splits."""
+        space = self.space(index)
+        return self._aside(index) + float(space.held.min()) * (1 - 1e-9) if space else math.inf
+
+    def _aside(self, index: int) -> int:
+        _, candidate, passes = self.options[index]
+        return set_aside(candidate.form, candidate.kernel, self.request.types, passes, self.request.chip)
 
     def space(self, index: int) -> Space | None:
         """The splits of an option that may fit; worked out once."""
         if index not in self.spaces:
             _, candidate, passes = self.options[index]
             form, kernel, types, chip = candidate.form, candidate.kernel, self.request.types, self.request.chip
-            left = self.limit - set_aside(form, kernel, types, passes, chip)
-            self.spaces[index] = split_space(form, kernel, types, passes, left, chip)
+            self.spaces[index] = split_space(form, kernel, types, passes, self.limit - self._aside(index), chip)
         return self.spaces[index]
 
-    def best(self, index: int, bound: float, *, least_memory: bool) -> BestSplit | None:
-        """The best plan of an option: the cheapest one below ``bound`` cycles, or the one of least memory."""
+    def best(self, index: int, bound: float, *, least_memory: bool, limit: float = math.inf) -> BestSplit | None:
+        """The best plan of an option: the cheapest one below ``bound`` cycles, or the one of least memory.
+
+        ``limit``: bytes within which it is looked for, where these are fewer than the search's.
+        """
         rank = by_memory if least_memory else by_cycles
-        priced = self._priced(index, bound)
+        space = self.space(index)
+        if space and limit < self.limit:
+            space = space.within(limit - self._aside(index))
+        priced = self._priced(index, bound, space)
         if priced is None:
             return None
         grid, terms = priced
-        possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
+        possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= min(limit, self.limit)))
         if len(possible) > _FIRST and not least_memory:
             # Reductions are expensive to price. The best of a few splits rules most others out first.
             nearest = possible[np.argpartition(terms["total"][possible], _FIRST)[:_FIRST]]
@@ -170,7 +201,7 @@ class Search:
             # Options are sorted by their bound, so all later ones are beyond it too.
             if least > bound:
                 break
-            if self.least(index, 0) > bound or (priced := self._priced(index, bound)) is None:
+            if self.least(index, 0) > bound or (priced := self._priced(index, bound, self.space(index))) is None:
                 continue
             grid, terms = priced
             possible = np.flatnonzero((terms["total"] <= bound) & (terms["temp_bytes"] <= self.limit))
@@ -179,9 +210,9 @@ class Search:
                 best = option_best
         return best
 
-    def _priced(self, index: int, bound: float) -> tuple[Grid, dict[str, np.ndarray]] | None:
-        """The splits of an option that may take ``bound`` cycles or fewer, with all terms but the reduction."""
-        space, chip, types = self.space(index), self.request.chip, self.request.types
+    def _priced(self, index: int, bound: float, space: Space | None) -> tuple[Grid, dict[str, np.ndarray]] | None:
+        """The splits in ``space`` that may take ``bound`` cycles or fewer, with all terms but the reduction."""
+        chip, types = self.request.chip, self.request.types
         _, candidate, passes = self.options[index]
         left = bound - candidate.moved(passes)
         grid = candidate_splits(space, left, chip) if space else None
@@ -288,13 +319,8 @@ def _within(
 
 
 def _smallest_plan(request: Request, candidates: list[Candidate], passes: Sequence[Passes]) -> BestSplit | None:
-    """The plan of least memory, searched below a guess of its bytes that grows until there is a plan."""
-    limit = min((c.least_bytes(p, request) for c in candidates for p in passes), default=0.0)
-    smallest = None
-    while candidates and smallest is None:
-        limit *= _GROWTH
-        smallest = Search(request, candidates, passes, limit).smallest()
-    return smallest
+    """The plan of least memory."""
+    return Search(request, candidates, passes, math.inf).smallest()
 
 
 def likeliest(request: Request) -> list[Candidate]:

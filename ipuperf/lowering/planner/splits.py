@@ -235,7 +235,8 @@ class Space:
     A piece holds at least ``reads[f] * inputs[c] + positions[f] * sums[c] + weights[c]`` bytes and takes at least
     ``positions[f] * work[c] + reads[f] * arrive[c] + (1 - 1 / used[f]) * moved[c] + fixed[c]`` cycles in all passes
     without rearrangements and slices. These are the vertex and the exchange of partial sums, of inputs, and of weights,
-    then starts, loops and reductions. ``least[c]``: a lower bound of all pairs with the row.
+    then starts, loops and reductions. ``least[c]``: a lower bound of all pairs with the row; ``held[c]``: one of their
+    bytes.
     """
 
     form: Form
@@ -252,6 +253,12 @@ class Space:
     moved: np.ndarray
     fixed: np.ndarray
     least: np.ndarray
+    held: np.ndarray
+
+    def within(self, limit: float) -> Space | None:
+        """The splits that may fit into ``limit`` bytes, or ``None`` when nothing does."""
+        least = np.where(self.held > limit * (1 + 1e-9), np.inf, self.least) if limit < np.inf else self.least
+        return None if least.min() == np.inf else replace(self, limit=limit, least=least)
 
 
 def field_grain(form: Form, kernel: Kernel, types: Types) -> int:
@@ -291,14 +298,11 @@ def split_space(form: Form, kernel: Kernel, types: Types, passes: Passes, limit:
     alone = fields.all_positions * work + fields.all_reads * arrive
     # The bound is linear in one over the field row's tiles, so it is least with one tile or with all that remain.
     least = np.minimum(alone, moved + (alone - moved) * channels.share) + fixed
-    if limit < np.inf:
-        bytes_bound = weights + (fields.all_reads * inputs + fields.all_positions * sums) * channels.share
-        least[bytes_bound > limit * (1 + 1e-9)] = np.inf
-        if least.min() == np.inf:
-            return None
-    return Space(
-        form, kernel, passes, limit, fields, channels, inputs, sums, weights, work, arrive, moved, fixed, least
+    held = weights + (fields.all_reads * inputs + fields.all_positions * sums) * channels.share
+    whole = Space(
+        form, kernel, passes, np.inf, fields, channels, inputs, sums, weights, work, arrive, moved, fixed, least, held
     )
+    return whole.within(limit)
 
 
 def _pairs(space: Space, cycles: float, chip: Chip) -> tuple[np.ndarray, np.ndarray]:

@@ -163,15 +163,19 @@ def _move_cycles(move: Move, share: np.ndarray | int, chip: Chip) -> tuple[np.nd
 
 def least_transform(
     form: Form, kernel: Kernel, types: Types, chip: Chip, cut: Kernel | None = None
-) -> tuple[int, int, int]:
-    """``(cycles, cycles without the inputs, temporary bytes on a tile)`` of all rearrangements, over all tiles."""
-    total = without_inputs = largest_share = 0
+) -> tuple[int, int, int, int]:
+    """Cycles of all rearrangements over all tiles, and the largest bytes on a tile.
+
+    They are ``(cycles, cycles without the inputs, bytes, bytes without the inputs)``.
+    """
+    total = without_inputs = largest_share = largest_later = 0
     for move in moves(form, kernel, types, chip, cut):
         share = int(move.share(chip.tiles))
         cycles = sum(int(part_cycles) for part_cycles in _move_cycles(move, share, chip))
         total, without_inputs = total + cycles, without_inputs + cycles * (move.tensor != "inputs")
         largest_share = max(largest_share, share)
-    return total, without_inputs, largest_share
+        largest_later = max(largest_later, share * (move.tensor != "inputs"))
+    return total, without_inputs, largest_share, largest_later
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Operands of float16 and float32 in one op: float32, as PopTorch promotes (user guide, 16-bit float migration)."""
+"""Operands of float16 and float32 in one op: float32, as PopTorch promotes (user guide, 16-bit float migration). A
+layer gives the type of its data."""
 
 from __future__ import annotations
 
@@ -54,19 +55,49 @@ def test_mixed_operands_become_float32(name: str) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_float16_with_parameters_of_float32_stays_float16() -> None:
-    """What PyTorch itself computes with both is left to it."""
+LAYERS = {
+    "linear": lambda: torch.nn.Linear(8, 3),
+    "conv1d": lambda: torch.nn.Conv1d(4, 5, 3),
+    "conv_transpose1d": lambda: torch.nn.ConvTranspose1d(4, 5, 3, bias=False),
+    "layer_norm": lambda: torch.nn.LayerNorm(8),
+}
 
-    class Norm(torch.nn.Module):
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_float16_with_parameters_of_float32_stays_float16(name: str) -> None:
+    """It is computed in float32 and rounded once."""
+    torch.manual_seed(0)
+    model = LAYERS[name]().eval()
+    found = poptorch.inferenceModel(torch.nn.Sequential(model))(X.half())
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found, model(X.half().float()).half(), rtol=1e-3, atol=1e-3)
+
+
+def test_float16_data_train_parameters_of_float32() -> None:
+    class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.norm = torch.nn.LayerNorm(8)
+            self.net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.norm(x)
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return torch.nn.functional.cross_entropy(self.net(x).flatten(0, 1), y.flatten())
 
-    model = Norm().eval()
-    assert poptorch.inferenceModel(model)(X.half()).dtype == model(X.half()).dtype == torch.float16
+    torch.manual_seed(0)
+    model, y = Model(), torch.randint(3, (2, 4))
+    expected = copy.deepcopy(model)
+    step = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    optimiser = torch.optim.SGD(expected.parameters(), lr=0.1)
+    for _ in range(3):
+        loss = step(X.half(), y)
+        optimiser.zero_grad()
+        wanted = expected(X.half().float(), y)
+        wanted.backward()
+        optimiser.step()
+        assert loss.dtype == torch.float16
+        torch.testing.assert_close(loss.float(), wanted.detach(), rtol=2e-3, atol=0)
+    for found, want in zip(model.parameters(), expected.parameters(), strict=True):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, want, rtol=5e-3, atol=5e-4)
 
 
 class _Images(torch.nn.Module):

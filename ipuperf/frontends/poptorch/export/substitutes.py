@@ -7,7 +7,8 @@ function does with ``out=`` is lost.
 Operands of float16 and float32 in one op: PopTorch's rule for every op is PyTorch's for ``+``, the result and all
 operands are float32 (``poptorch: docs/user_guide/supported_ops.rst``, 16-bit float migration; ``poptorch:
 scripts/PopParse.py``, the ops that cast). So a model after ``half()`` takes images of float32. Products,
-convolutions and norms, for which PyTorch wants one type, get float32 here. What PyTorch itself computes with mixed
+convolutions and norms, for which PyTorch wants one type, get float32 here. The result of a linear layer or convolution
+has the type of its data: float16 data and float32 weights give float16. What PyTorch itself computes with mixed
 operands is left to it.
 """
 
@@ -337,6 +338,10 @@ PRODUCTS = frozenset({
     "prelu", "scaled_dot_product_attention", "vdot",
 })  # fmt: skip
 
+#: Those of layers, whose result has the type of their data all the same: PyTorch infers it so without values, and
+#: upstream asks it (``poptorch: poptorch/source/dispatch_tracer/TypeInferenceHandler.cpp``, ``tests/half_test.py``).
+LAYERS = frozenset({"linear", *(f"conv{kind}{axes}d" for kind in ("", "_transpose") for axes in (1, 2, 3))})
+
 #: Names of functions whose parameters become float32 when the first operand is. (That float16 is normalised with
 #: parameters of float32 is PyTorch's own rule.)
 NORMS = frozenset({"batch_norm", "group_norm", "instance_norm", "layer_norm"})
@@ -359,6 +364,8 @@ def call_with_one_type(func: Any, name: str, args: tuple[Any, ...], kwargs: Mapp
         return func(*args, **kwargs)
     raised, named = [_raised(value) for value in args], {key: _raised(value) for key, value in kwargs.items()}
     result = func(*raised, **named)
+    if name in LAYERS:
+        return result.to((args[0] if args else kwargs["input"]).dtype)
     if func in _FIRST_STATISTIC and _in_training(args, kwargs):
         position = _FIRST_STATISTIC[func]
         pairs = [*zip(args, raised, strict=True)][position : position + 2]

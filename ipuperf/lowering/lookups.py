@@ -168,14 +168,16 @@ def _candidates(planned: _Planned) -> None:
 def update(stepper: Superstepper, work: w.TableUpdate) -> None:
     """Append the phases of an update.
 
-    The result is filled, slices and indices go to the tiles, and vertices update. With parts of the indices there are
-    partial tables, which are cleared, reduced and added.
+    The result is filled or copied, slices and indices go to the tiles, and vertices update. With parts of the indices
+    there are partial tables, which are cleared, reduced and added.
     """
     chip = stepper.chip
     plan = plan_lookup(chip, work)
     planned, workers = _Planned(stepper, work, plan), chip.workers
     if work.cleared:
         planned.elementwise(vertices.fill(work.dtype, 1), plan.stored)
+    if work.copied:
+        _copied(planned)
     if plan.row_split >= REARRANGED_SPLIT:
         planned.exchange("rearranged slices", plan.groups * plan.second_indices * plan.columns * planned.size)
     if plan.index_split > 1:
@@ -198,6 +200,22 @@ def update(stepper: Superstepper, work: w.TableUpdate) -> None:
     if op.outputs and op.outputs[0] not in stepper.layouts and not op.aliases():
         elements = op.outputs[0].spec.elements
         stepper.layouts[op.outputs[0]] = planned.layout("table", elements, plan.columns)
+
+
+def _copied(planned: _Planned) -> None:
+    """Append the copy of a table that lies row by row to where the plan has it.
+
+    With parts of the columns, what a tile needs are short pieces of rows on others. These gather them first, word by
+    word, as a tile sends to another what lies in one piece. (The way back takes an exchange alone: pieces are put apart
+    as they arrive.) Nobody else creates the operand's layout: PopART's scatter makes those of data and indices only
+    (``popart: willow/src/popx/op/scatterreducex.cpp``).
+    """
+    plan, chip = planned.plan, planned.chip
+    size = plan.stored * planned.size
+    rate = chip.strided_copy_cycles_per_byte if plan.column_split > 1 else 1 / chip.memcpy_bytes_per_cycle
+    name = f"poplar::{'StridedCopy' if plan.column_split > 1 else 'Memcpy'}{8 * planned.size}"
+    planned.exchange("initial values", size)
+    planned.compute(name, chip.copy_setup_cycles + math.ceil(size * rate))
 
 
 def _vertex(work: w.TableUpdate) -> str:

@@ -364,6 +364,7 @@ def _chip(reader: _Reader) -> Chip:
         weight_load_bytes_per_cycle=reader.whole("chip.weight_load_rate"),
         alignment_bytes=reader.whole("chip.alignment"),
         copy_setup_cycles=reader.cycles("chip.copy_setup", clock),
+        strided_copy_cycles_per_byte=reader.number("chip.strided_copy"),
         rearrangement=_rearrangement(reader, clock),
         code=_code_sizes(reader),
     )

@@ -79,9 +79,10 @@ class Chip:
     each compute set a tile spends ``launch_cycles`` on launching its workers before their vertices run. A worker takes
     ``division_cycles`` for an integer division. ``amp_units_A_P`` counts the AMP units in use for inputs of type A and
     partials of type P; ``amp_unit_bytes`` are the weights that one of them holds. A variable's piece on a tile takes
-    whole multiples of ``alignment_bytes``. ``copy_setup_cycles`` is the set-up of an on-tile copy. ``rearrangement``
-    and ``code`` hold the costs of rearranging operands and of code on a tile. ``original`` is the preset's chip where
-    figures were changed (None: nothing was changed).
+    whole multiples of ``alignment_bytes``. ``copy_setup_cycles`` is the set-up of an on-tile copy;
+    ``strided_copy_cycles_per_byte`` is what each byte takes where a tile gathers short pieces before it sends them.
+    ``rearrangement`` and ``code`` hold the costs of rearranging operands and of code on a tile. ``original`` is the
+    preset's chip where figures were changed (None: nothing was changed).
     """
 
     name: str
@@ -108,6 +109,7 @@ class Chip:
     weight_load_bytes_per_cycle: int
     alignment_bytes: int
     copy_setup_cycles: int
+    strided_copy_cycles_per_byte: float
     # Chips are keys of caches: the plain fields tell them apart well enough for a hash.
     rearrangement: RearrangementRates = field(hash=False)
     code: CodeSizes = field(hash=False)

@@ -45,6 +45,7 @@ FIGURES: Mapping[str, str] = {
     "chip.weight_load_rate": "rate",
     "chip.alignment": "size",
     "chip.copy_setup": "latency",
+    "chip.strided_copy": "cost",
     "chip.rearrangement.setup": "latency",
     "chip.rearrangement.atoms_of_8": "cost",
     "chip.rearrangement.atoms_of_4": "cost",

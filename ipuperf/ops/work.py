@@ -296,10 +296,12 @@ class TableUpdate(Lookup):
     ``multiUpdateAdd``, ``multiUpdate``).
 
     ``cleared``: the table is a result that is first filled with the operation's start value.
+    ``copied``: it is a result into which an operand is copied first.
     """
 
     operation: str = "ADD"
     cleared: bool = False
+    copied: bool = False
 
     @property
     def flops(self) -> int:

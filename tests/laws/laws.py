@@ -19,7 +19,7 @@ from ipuperf.trace import check
 from ipuperf.validation.sensitivity import only_simulated
 
 CHIP_RATES = ("clock", "exchange_rate", "memcpy_rate", "weight_load_rate")
-CHIP_CYCLES = ("exchange_setup", "sync", "external_sync", "launch", "integer_division", "copy_setup")
+CHIP_CYCLES = ("exchange_setup", "sync", "external_sync", "launch", "integer_division", "copy_setup", "strided_copy")
 CHIP_CYCLES += (*(f"rearrangement.{name}" for name in ("setup", "atoms_of_8", "atoms_of_4", "atoms_of_2")),)
 BANDWIDTHS = (
     *(

@@ -1,6 +1,7 @@
 """Plans of lookups and updates by indices: against hand computation, and what has to hold of all."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -191,6 +192,18 @@ def test_many_partial_tables_are_reduced_in_two_stages():
     reduced = ["partials", "popops::Reduce<ADD,float>"]
     assert plan_lookup(CHIP, TableUpdate(32, 128, 4096, FLOAT32)).index_split == 92
     assert grown[-5:] == [*reduced, *reduced, "popops::ScaledAddSupervisor<float>"]
+
+
+@pytest.mark.parametrize(("width", "cycles_per_byte"), [(128, CHIP.strided_copy_cycles_per_byte), (2, 1 / 8)])
+def test_initial_values_are_gathered_where_columns_are_split(width, cycles_per_byte):
+    """The fullest tile's part of the table arrives, and short pieces of rows are copied word by word."""
+    plan = plan_lookup(CHIP, TableUpdate(32768, width, 16, FLOAT32))
+    assert (plan.column_split > 1, plan.index_split) == (width > 2, 1)
+    shapes = [((16, width), FLOAT32), ((16,), INT32), ((32768, width), FLOAT32)]
+    arriving, copied = steps(ops.ScatterReduce, shapes, axis=0, axis_size=32768)[:2]
+    size = 4 * plan.rows * plan.columns
+    assert arriving.cycles.max == CHIP.exchange_setup_cycles + -(-size // 4)
+    assert copied.cycles.max == CHIP.launch_cycles + CHIP.copy_setup_cycles + math.ceil(size * cycles_per_byte)
 
 
 def test_what_is_added_to_the_table_may_share_its_memory_element():

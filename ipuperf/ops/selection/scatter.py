@@ -196,30 +196,30 @@ class ScatterReduce(GroupIndexed):
         """Start values, then planned updates (PopART popx/op/scatterreducex.cpp).
 
         Indices along the axis only update whole slices; others update single elements at indices of the flattened
-        table. The extremes without initial values also need a second table that says what was updated, and a selection
-        by it. For the least, all operands are negated.
+        table. Initial values are copied into the table as its plan has it. The extremes without them also need a second
+        table that says what was updated, and a selection by it. For the least, all operands are negated.
         """
         out, data, count = self.outputs[0].spec, self.inputs[0].spec, math.prod(self.used_shape())
         initial = len(self.inputs) == 3
-        start = shape.copy_work(self.outputs[0]) if initial else []
         if not count or not out.elements:
+            start = shape.copy_work(self.outputs[0]) if initial else []
             return start or [vertices.fill(out.dtype, out.elements)]
-        works: list[Work] = [*start, *_linear(self.inputs[1].spec, self.index_shape() or (), self.axis, self.grouped)]
+        works: list[Work] = [*_linear(self.inputs[1].spec, self.index_shape() or (), self.axis, self.grouped)]
         if self.reduction == "min":
             negated = [data, out] if initial else [data]
             works += [vertices.unary("NEGATE", data.dtype, spec.elements) for spec in negated]
         name = COMBINED[self.reduction][2] if self.reduction in COMBINED else "NONE"
-        works.append(self._update(name, cleared=not initial))
+        works.append(self._update(name, copied=initial))
         if self.reduction in ("max", "min") and not initial:
             ones = vertices.fill(out.dtype, data.elements)
-            works += [ones, self._update("MAX", cleared=True), vertices.select(out.dtype, out.elements)]
+            works += [ones, self._update("MAX"), vertices.select(out.dtype, out.elements)]
         return [*works, vertices.unary("NEGATE", out.dtype, out.elements)] if self.reduction == "min" else works
 
-    def _update(self, operation: str, *, cleared: bool) -> TableUpdate:
+    def _update(self, operation: str, *, copied: bool = False) -> TableUpdate:
         out, used, grouped, groups = self.outputs[0].spec, self.used_shape(), self.grouped, self.group_size
         sizes = (self.index_shape() or ())[grouped:], out.shape[grouped:], self.axis - grouped
         indices, rows, width = update_sizes(*sizes, math.prod(used) // groups)
-        return TableUpdate(rows, width, indices, out.dtype, groups, self.memory, operation, cleared)
+        return TableUpdate(rows, width, indices, out.dtype, groups, self.memory, operation, not copied, copied)
 
 
 def _start(reduction: str, dtype: np.dtype) -> np.ndarray:
@@ -302,15 +302,14 @@ class Scatter(Indexed):
         """A copy of the data, then planned updates (PopART popx/op/scatterx.cpp): of whole slices where indices lie
         along the axis only and values are as wide as the data."""
         values, out = self.inputs[2].spec, self.outputs[0].spec
-        start = shape.copy_work(self.outputs[0])
         if not values.elements or not out.elements:
-            return start
+            return shape.copy_work(self.outputs[0])
         # Slices are whole where all axes but the indexed one have the data's length.
         whole = values.elements * out.shape[self.axis] == out.elements * values.shape[self.axis]
         index = self.index_shape() or () if whole else values.shape
         indices, rows, width = update_sizes(index, out.shape, self.axis, values.elements)
         linear = _linear(self.inputs[1].spec, index, self.axis, 0)
-        return [*start, *linear, TableUpdate(rows, width, indices, out.dtype, 1, self.memory, "NONE")]
+        return [*linear, TableUpdate(rows, width, indices, out.dtype, 1, self.memory, "NONE", copied=True)]
 
 
 def broadcast_index(data: tuple[int, ...], index: tuple[int, ...], axis: int) -> tuple[int, ...] | None:

@@ -207,14 +207,13 @@ def repeated_gather(case: Case, machine: Machine, *, rows: int, width: int, indi
 
 
 def _scatter_added(builder: Builder, slices: Tensor, index: Tensor, rows: int) -> Tensor:
-    """Add slices up into zeros.
+    """Add slices up into zeros, which are initial values of the op.
 
-    The sums are added to the zeros that they were meant for, as PopTorch does unless it sees that these are a constant
-    (poptorch: popart_canonicalization, scatterAddHandler).
+    So does PopTorch, as ``ipuperf.poptorch`` here, unless it sees that these are a constant (poptorch:
+    popart_canonicalization, scatterAddHandler). Its earlier versions add the sums to the zeros.
     """
-    sums = builder.op(ops.ScatterReduce, [slices, index], "sums", axis=0, axis_size=rows)
-    zeros = builder.graph.add_input(sums.spec, "zeros")
-    return builder.op(ops.AddLhsInplace, [sums, zeros], "total")
+    zeros = builder.graph.add_input(TensorSpec((rows, slices.shape[1]), slices.dtype), "zeros")
+    return builder.op(ops.ScatterReduce, [slices, index, zeros], "total", axis=0, axis_size=rows)
 
 
 def repeated_scatter_add(case: Case, machine: Machine, *, rows: int, width: int, indices: int, trips: int) -> Benchmark:

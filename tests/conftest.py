@@ -31,6 +31,7 @@ fifty times as long.
 """
 for _name, _count in THREADS.items():  # before anything imports NumPy
     os.environ.setdefault(_name, _count)
+os.environ["IPUPERF_CACHE"] = "off"  # nothing is written into the home of whoever runs the tests, nor read there
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # whichever test imports TensorFlow first: it is read once
 # Workers and the hundred programs that tests start find compiled what one of them compiled (0.4 s each, 6 s a worker);
 # so does the next run.

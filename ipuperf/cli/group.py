@@ -1,5 +1,5 @@
 """The command line: ``ipuperf run``, ``report``, ``compare``, ``export``, ``machines``, ``demo``, ``estimate``,
-``validate``, ``calibrate``, ``sweep``, ``tune``. Each command has a module beside this one.
+``validate``, ``calibrate``, ``sweep``, ``tune``, ``cache``. Each command has a module beside this one.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import click
 from ipuperf.progress import LOGGER
 from ipuperf.version import __version__, arithmetic
 
+from .cache import cache
 from .calibrate import calibrate
 from .compare import compare
 from .completion import register
@@ -115,9 +116,9 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (run, report, compare, export, machines, demo, validate, calibrate, estimate, sweep, tune):
+for command in (run, report, compare, export, machines, demo, validate, calibrate, estimate, sweep, tune, cache):
     cli.add_command(command)
-for command in (*cli.commands.values(), *estimate.commands.values(), cli):
+for command in (*cli.commands.values(), *estimate.commands.values(), *cache.commands.values(), cli):
     # A program may load this module anew beside commands that have the options.
     present = {parameter.name for parameter in command.params}
     command.params += [option for option in _amounts() if option.name not in present]

@@ -27,6 +27,7 @@ from ipuperf.ops.updates.optimiser import UpdateOp
 from ipuperf.ops.updates.sparse_accumulate import SparseAccumulate
 
 from .program import DeviceProgram
+from .supersteps import is_extended
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
@@ -133,6 +134,8 @@ def _through(
     store: KeptPrograms, read: tuple[Any, ...], program_description: tuple[Any, ...], lower: Callable[[], DeviceProgram]
 ) -> DeviceProgram:
     """The store's program; otherwise ``lower()``, which the store then gets."""
+    if is_extended():
+        return lower()
     try:
         key = _value(read), program_description
     except Unlike:

@@ -67,6 +67,9 @@ def choose_machine(
     return chosen_machine
 
 
+_LARGE = 1_000
+"""Programs of so many ops are kept for other processes; smaller ones are lowered as fast as they are read."""
+
 _PAUSES = 1_000
 """Pauses between calls that are remembered, the last ones."""
 
@@ -79,7 +82,8 @@ class LoweringOptions:
         sync_pattern, merging, outlining: see :func:`ipuperf.lowering.lower`; None: its default.
         again: a program that an earlier one of the process differs from in counts alone is not lowered anew
             (:mod:`ipuperf.lowering.again`).
-        kept_in: folder where lowered programs are kept for other processes, if ``again``; None: nowhere.
+        kept_in: folder where lowered programs are kept for other processes, if ``again``; None: large ones in the
+            user's cache (:mod:`.cache`).
     """
 
     sync_pattern: str = "single_pipeline"
@@ -281,6 +285,7 @@ class Executable:
         """The program lowered for the machine."""
         from ipuperf.lowering import NO_MERGING, Again, check_capacity, lower
 
+        from .cache import cache_folder
         from .program_store import ProgramStore
 
         check_capacity(self.ir, self.machine)  # a stored program may be for a machine with more memory
@@ -296,10 +301,16 @@ class Executable:
             with timed(f"{self.name}: lowered for {self.machine.name}"):
                 return lower(self.ir, self.machine, name=self.name, **arguments)
 
-        if not self.lowering.again:
+        folder, store = self.lowering.kept_in, None
+        if folder is not None:
+            store = ProgramStore(folder)
+        elif sum(len(graph.ops) for graph in self.ir.all_graphs()) >= _LARGE:
+            cache = cache_folder()
+            store = None if cache is None else ProgramStore(cache, trimmed=True)
+        if store is None and not self.lowering.again:
             return lowered()
-        store = None if self.lowering.kept_in is None else ProgramStore(self.lowering.kept_in)
-        return RUN.of(Again).lowered(self.ir, self.machine, self.name, tuple(arguments.values()), lowered, store)
+        again = RUN.of(Again) if self.lowering.again else Again()
+        return again.lowered(self.ir, self.machine, self.name, tuple(arguments.values()), lowered, store)
 
     @cached_property
     def trace(self) -> Trace:

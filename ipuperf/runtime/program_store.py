@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import logging
+import platform
 import struct
 import zipfile
 import zlib
@@ -28,13 +29,13 @@ from ipuperf.lowering.stored import UnlistedValue, restored, stored
 from ipuperf.trace import replacing
 from ipuperf.version import __version__
 
+from .cache import trim, use
+
 #: The number grows with each change that makes older files unreadable.
 _FORMAT = "ipuperf.program 1"
 _SUFFIX, _DOCUMENT, _ARRAY = ".program", "document.json", ".npy"
 # The earliest time that a zip file can state: equal programs then give equal files.
 _TIME = (1980, 1, 1, 0, 0, 0)
-#: The rooms whose code decides what lowering gives.
-_ROOMS = ("machine", "ir", "functions", "ops", "lowering")
 # A damaged zip, JSON document or array raises one of these, depending on where the damage is.
 _DAMAGED: tuple[type[Exception], ...] = (OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError)
 _DAMAGED += (KeyError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError, OverflowError)
@@ -59,16 +60,24 @@ def digest_of_sources(folders: Sequence[Path]) -> str:
 @functools.cache
 def _versions() -> dict[str, str]:
     """Return the versions that a file must agree with to be read."""
-    root = Path(__file__).parents[1]
-    code = digest_of_sources([root / room for room in _ROOMS])
-    return {"format": _FORMAT, "ipuperf": f"{__version__} {code}", "numpy": np.__version__}
+    # All of the code counts, whether lowering needs it or not: a digest of too much is never wrong.
+    code = digest_of_sources([Path(__file__).parents[1]])
+    arithmetic = f"{platform.machine()} Python {platform.python_version()}"
+    return {"format": _FORMAT, "ipuperf": f"{__version__} {code}", "numpy": np.__version__, "platform": arithmetic}
 
 
 class ProgramStore:
-    """The lowered programs in a folder. The folder is made if it does not exist."""
+    """The lowered programs in a folder. The folder is made if it does not exist.
 
-    def __init__(self, folder: str) -> None:
+    Args:
+        folder: the folder.
+        trimmed: whether it is bounded (:func:`.cache.trim`) and nobody has asked for it, so that no warning is due
+            where it cannot be written to.
+    """
+
+    def __init__(self, folder: str | Path, trimmed: bool = False) -> None:
         self.folder = Path(folder)
+        self._trimmed = trimmed
 
     def read(self, description: Any) -> DeviceProgram | None:
         """Return the program stored for this description, or None if no readable file is there.
@@ -84,7 +93,9 @@ class ProgramStore:
                     logger.info("%s: written by another version; it is written anew", path)
                     return None
                 tables = {name: _array(file.read(name + _ARRAY)) for name in document["arrays"]}
-            return restored(document["program"], tables)
+            program = restored(document["program"], tables)
+            use(path)
+            return program
         except FileNotFoundError:
             return None
         except _DAMAGED as error:
@@ -103,10 +114,13 @@ class ProgramStore:
                 _put(file, _DOCUMENT, json.dumps(head).encode())
                 for name, table in tables.items():
                     _put(file, name + _ARRAY, _bytes(table))
+            if self._trimmed:
+                trim(self.folder)
         except UnlistedValue as error:
             logger.info("The lowered program is not kept in %s: it has %s", self.folder, error)
         except OSError as error:
-            logger.warning("The lowered program cannot be kept in %s: %s", self.folder, error)
+            level = logging.INFO if self._trimmed else logging.WARNING
+            logger.log(level, "The lowered program cannot be kept in %s: %s", self.folder, error)
 
     def _path(self, description: Any) -> Path:
         return self.folder / f"{hashlib.sha256(repr(description).encode()).hexdigest()}{_SUFFIX}"

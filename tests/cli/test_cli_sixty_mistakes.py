@@ -26,7 +26,7 @@ TUNE = "tune encoder --machine pod4 --global-batch 64"
 LINES: dict[str, tuple[str, ...]] = {
     # names of commands and options
     "swep train.py": ("No such command 'swep'", "Did you mean 'sweep'?"),
-    "machine pod4": ("No such command 'machine'", "Did you mean 'machines'?"),
+    "machine pod4": ("No such command 'machine'", "Did you mean", "'machines'"),
     "run --machin pod4 train.py": ("No such option '--machin'", "Did you mean '--machine'?"),
     "run train.py --machin pod4": ("No such option '--machin'", "Did you mean '--machine'?", "put it after '--'"),
     "run --report train.py": ("Directory 'train.py' is a file",),

@@ -5,17 +5,25 @@ What one figure of the machine does is asked of whole programs, lowered anew whe
 
 from __future__ import annotations
 
+import os
 import random
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from unittest import mock
 
 import numpy as np
 from conservation import conserves
 
+from ipuperf import runtime
 from ipuperf.ir import Variable
+from ipuperf.lowering import Again
 from ipuperf.machine import Machine, load_scaled
+from ipuperf.runtime.cache import OFF, VARIABLE
 from ipuperf.runtime.executable import Executable
-from ipuperf.trace import check
+from ipuperf.runtime.program_store import ProgramStore
+from ipuperf.runtime.run_context import RUN
+from ipuperf.trace import Trace, check
 from ipuperf.validation.sensitivity import only_simulated
 
 CHIP_RATES = ("clock", "exchange_rate", "memcpy_rate", "weight_load_rate")
@@ -103,10 +111,31 @@ def add_unused(executable: Executable) -> None:
     ir.create_graph("unused").constant(data)
 
 
+CACHE = tempfile.TemporaryDirectory()
+"""One cache for all programs."""
+
+
+def the_cache_gives_what_lowering_gives(executable: Executable) -> None:
+    """Also beside the other programs and other machines that it holds."""
+
+    def told(where: str, machine: Machine) -> tuple[str, Trace]:
+        with mock.patch.dict(os.environ, {VARIABLE: where}), RUN.fresh(Again):
+            found = executable.on(machine)
+            return found.device_program.describe(), found.trace
+
+    with mock.patch.object(runtime.executable, "_LARGE", 0):
+        for machine in (executable.machine, changed(executable.machine.name, (("chip.exchange_rate", 0.5),))):
+            wanted = told(OFF, machine)
+            assert told(CACHE.name, machine) == wanted
+            with mock.patch.object(ProgramStore, "write", side_effect=AssertionError):
+                assert told(CACHE.name, machine) == wanted
+
+
 LAWS: Mapping[str, Callable[[Executable], None]] = {
     "dimension": double_speed_halves_the_time,
     "monotony": a_better_figure_is_never_slower,
     "conservation": what_is_sent_arrives,
+    "cache": the_cache_gives_what_lowering_gives,
     "names": lambda executable: same_cycles_after(rename, executable),
     "unused code": lambda executable: same_cycles_after(add_unused, executable),
 }

@@ -161,11 +161,13 @@ def _fullest(
     """Bytes on the fullest tile, and the first such tile, after as many changes as each of ``ends`` says."""
     # Bytes that every tile has do not move the maximum, so they are kept apart.
     everywhere = 0
-    slices = [None if span is None else tile_bytes[span] for _, span, _ in parts]
     top, tile = list[int](), list[int]()
     # Bound once, as the loop has one turn for each step with a change.
     argmax, at = tile_bytes.argmax, tile_bytes.item
     rows = changes[:, 1:].tolist()
+    # A stretch changes few of all vectors.
+    spans = {number: parts[number][1] for number, _ in rows}
+    slices = {number: None if span is None else tile_bytes[span] for number, span in spans.items()}
     done = 0
     for end in ends:
         for number, count in rows[done:end]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -105,6 +105,7 @@ class Candidate:
     kernel: Kernel
     slices: int
     dots: float = 0.0
+    _held: dict[Passes, float] = field(default_factory=dict, repr=False, compare=False)
 
     def moved(self, passes: Passes) -> float:
         """A lower bound of the cycles of rearrangements and slices.
@@ -127,7 +128,13 @@ class Candidate:
         return request.form.in_channels % passes.inner == 0 and outer % passes.out == 0
 
     def least_bytes(self, passes: Passes, request: Request) -> float:
-        """A lower bound of the bytes on a tile of any plan in these passes."""
+        """A lower bound of the bytes on a tile of any plan in these passes. ``request``: the one it was made for."""
+        # A request is searched in several limits of bytes.
+        if passes not in self._held:
+            self._held[passes] = self._least_bytes(passes, request)
+        return self._held[passes]
+
+    def _least_bytes(self, passes: Passes, request: Request) -> float:
         form, tiles = self.form, request.chip.tiles
         # A rearrangement in each pass also has its exchange buffer; inputs ahead of the passes are set aside.
         bound: float = 2 * (self.later_bytes if passes.ahead else self.transform_bytes)

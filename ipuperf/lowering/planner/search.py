@@ -270,10 +270,15 @@ def _plan(request: Request, excluded: tuple[str, tuple[object, ...]] | None = No
     def without_excluded(candidates: Iterable[Candidate]) -> list[Candidate]:
         return [c for c in candidates if excluded is None or excluded != (c.kernel.name(c.form), c.form.changes)]
 
+    found: dict[float, list[Candidate]] = {}
+
     def dots(bound: float) -> list[Candidate]:
         # HMAC has many groupings, so its candidates are made only for forms that could still beat the plan.
-        reachable = [form for form in forms_of(request) if mac_cycles(form, request.chip, request.types.input) <= bound]
-        return without_excluded(candidates_among(request, reachable, hmac_kernels, bound))
+        if bound not in found:
+            chip, size = request.chip, request.types.input
+            reachable = [form for form in forms_of(request) if mac_cycles(form, chip, size) <= bound]
+            found[bound] = without_excluded(candidates_among(request, reachable, hmac_kernels, bound))
+        return found[bound]
 
     candidates, limit = without_excluded(every_candidate(request)), float(request.limit)
     # A good plan at the start rules out much of the search.

@@ -621,6 +621,45 @@ class Experts(Model):
             return final(F.mse_loss(h, y) + 0.1 * (share * gates.mean(0)).sum() * 4 - 0.01 * spread)
 
 
+@model
+class Mixtral(Model):
+    """Experts one by one, each for the rows that chose it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(6, 3)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(6, 4), nn.SiLU(), nn.Linear(4, 1)) for _ in range(3))
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        routed = F.softmax(self.gate(x), dim=1, dtype=torch.float)
+        with self.block(1):
+            weights, chosen = torch.topk(routed, 2, dim=-1)
+            out = torch.zeros(x.shape[0], 1)
+            mask = F.one_hot(chosen, num_classes=3).permute(2, 1, 0)
+            for number, expert in enumerate(self.experts):
+                place, row = torch.where(mask[number])
+                out.index_add_(0, row, expert(x[row]) * weights[row, place, None])
+            return F.mse_loss(out, y)
+
+
+@model
+class MaskedTokens(Model):
+    """As BERT: the loss of the masked places, which a boolean index selects."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+
+    def samples(self) -> dict[str, Any]:
+        return {"ids": tokens(5), "labels": tokens(5), "masked": torch.rand(SAMPLES, 5) < 0.6}
+
+    def forward(self, ids: Tensor, labels: Tensor, masked: Tensor) -> Any:
+        h = torch.tanh(self.words(ids))
+        with self.block(1):
+            logits = self.head(h)
+            return F.cross_entropy(logits[masked], labels[masked])
+
+
 # -- parameters and state ----------------------------------------------------------------------------------------------
 
 

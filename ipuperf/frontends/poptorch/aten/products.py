@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ipuperf.functions import make, reductions
 from ipuperf.functions.arranging import broadcast, permuted, reshaped, swapped
 from ipuperf.functions.elementary import scaled
-from ipuperf.ir import Tensor
-from ipuperf.ops import AddBias, Conv, ConvTranspose, MatMul
+from ipuperf.ir import INT32, Tensor
+from ipuperf.ops import AddBias, Cholesky, Conv, ConvTranspose, MatMul, TriangularSolve
 
 from .lowering import Handler, Lowering, Value, both_sides, each, per_axis, with_batch
 
@@ -155,6 +157,26 @@ def convolution(
     return conv(low, value, weight, bias, stride, padding, dilation, groups)
 
 
+def cholesky(low: Lowering, value: Value, *, upper: bool = False, check_errors: bool = False) -> list[Tensor]:
+    """The lower factor, and that all went well: a matrix that is not positive definite gives NaN."""
+    if upper or check_errors:
+        raise low.unsupported("upper=True and check_errors=True are unsupported; use torch.linalg.cholesky")
+    x = low.tensor(value)
+    return [make(Cholesky, x), low.constant(np.zeros(x.shape[:-2]), INT32)]
+
+
+def solve_triangular(
+    low: Lowering, matrix: Value, right: Value, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """Equations whose matrix is triangular, as many of them as right sides (``export.formulas`` sees to both)."""
+    if unitriangular:
+        raise low.unsupported("unitriangular=True is unsupported within a derivative")
+    a, b = low.tensors([matrix, right], low.dtype)
+    if left:
+        return make(TriangularSolve, a, b, lower=not upper)
+    return swapped(make(TriangularSolve, a, swapped(b), lower=not upper, adjoint=True))
+
+
 #: Handlers by aten name (with overload where it matters).
 HANDLERS: Mapping[str, Handler] = {
     **each("addmm addmv baddbmm", add_product),
@@ -164,6 +186,8 @@ HANDLERS: Mapping[str, Handler] = {
     "addbmm": add_batch_product,
     "bilinear": bilinear,
     "convolution": convolution,
+    "linalg_cholesky_ex": cholesky,
+    "linalg_solve_triangular": solve_triangular,
     "linear": linear,
     "outer": outer,
 }

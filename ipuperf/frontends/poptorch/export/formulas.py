@@ -79,15 +79,10 @@ def solve(a: torch.Tensor, b: torch.Tensor, *, left: bool = True) -> torch.Tenso
     return inverse(a) @ b if left else b @ inverse(a)
 
 
-def cholesky(a: torch.Tensor, upper: bool = False) -> torch.Tensor:
-    """``torch.linalg.cholesky``, column by column; NaN where the matrix is not positive definite."""
-    size = _rows("cholesky", a)
-    rows, left, columns = torch.arange(size), a.mT if upper else a, []
-    for step in range(size):
-        column = torch.where(rows >= step, left[..., step], 0.0) / left[..., step, step].sqrt().unsqueeze(-1)
-        left = left - column.unsqueeze(-1) * column.unsqueeze(-2)
-        columns.append(column)
-    return torch.stack(columns, -2 if upper else -1)
+def cholesky(a: torch.Tensor, *, upper: bool = False) -> torch.Tensor:
+    """``torch.linalg.cholesky`` without its check; NaN where the matrix is not positive definite."""
+    factor: torch.Tensor = torch.linalg.cholesky_ex(a.mT if upper else a)[0]
+    return factor.mT if upper else factor
 
 
 def _pivots(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -132,17 +127,19 @@ def logdet(a: torch.Tensor) -> torch.Tensor:
 def solve_triangular(
     a: torch.Tensor, b: torch.Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> torch.Tensor:
-    """``torch.linalg.solve_triangular`` by :func:`inverse`."""
-    a = a.triu() if upper else a.tril()
+    """``torch.linalg.solve_triangular`` with its diagonal written and as many matrices as right sides."""
     if unitriangular:
         a = a - torch.diag_embed(a.diagonal(dim1=-2, dim2=-1) - 1)
-    return inverse(a) @ b if left else b @ inverse(a)
+    several = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    sides = (a.expand(*several, *a.shape[-2:]), b.expand(*several, *b.shape[-2:]))
+    solution: torch.Tensor = torch.linalg.solve_triangular(*sides, upper=upper, left=left)
+    return solution
 
 
 def cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) -> torch.Tensor:
     """``torch.cholesky_solve``."""
-    half = inverse(factor.triu().mT if upper else factor.tril())
-    return half.mT @ (half @ b)
+    low = factor.mT if upper else factor
+    return solve_triangular(low.mT, solve_triangular(low, b, upper=False), upper=True)
 
 
 def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -167,7 +164,7 @@ def cond(
 
 
 FORMULAS: dict[Any, Callable[..., Any]] = {
-    **dict.fromkeys((torch.linalg.cholesky, torch.cholesky, torch.Tensor.cholesky), cholesky),
+    **dict.fromkeys((torch.cholesky, torch.Tensor.cholesky), lambda a, upper=False: cholesky(a, upper=upper)),
     **dict.fromkeys((torch.cholesky_solve, torch.Tensor.cholesky_solve), cholesky_solve),
     **dict.fromkeys((torch.linalg.det, torch.det, torch.Tensor.det), det),
     **dict.fromkeys((torch.logdet, torch.Tensor.logdet), logdet),
@@ -177,6 +174,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.logcumsumexp: logcumsumexp,
     torch.erfinv: erfinv,
     torch.inverse: inverse,
+    torch.linalg.cholesky: cholesky,
     torch.linalg.inv: inverse,
     torch.linalg.solve: solve,
     torch.linalg.solve_triangular: solve_triangular,

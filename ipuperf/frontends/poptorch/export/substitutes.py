@@ -28,6 +28,7 @@ from ipuperf.runtime.replacing import replaced
 
 from ..aten.marks import ctc_losses
 from ..errors import Error, UnsupportedError
+from . import rows
 from .formulas import FORMULAS
 
 
@@ -194,7 +195,12 @@ def _with_masks(function: Callable[..., Any]) -> Callable[..., Any]:
         return index.to(torch.bool)
 
     def run(x: torch.Tensor, indices: Any, *values: Any, **named: Any) -> Any:
-        return function(x, mask(indices), *values, **named)
+        indices = mask(indices)
+        if rows.has_rows(x, indices, values):
+            return rows.called(function, (x, indices, *values), named)
+        if function is torch.Tensor.__getitem__ and rows.is_mask(indices):
+            return rows.selected(x, indices)
+        return function(x, indices, *values, **named)
 
     return run
 
@@ -238,6 +244,8 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
             torch.index_put_,
         )
     },
+    **dict.fromkeys((torch.masked_select, torch.Tensor.masked_select), rows.masked_select),
+    **dict.fromkeys((torch.nonzero, torch.argwhere, torch.Tensor.nonzero, torch.Tensor.argwhere), rows.nonzero),
     torch.Tensor.as_strided: _as_strided,
     torch.Tensor.backward: _backward,
     torch.Tensor.bincount: _bincount,
@@ -259,6 +267,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.sparse.mm: torch.matmul,
     torch.sparse_coo_tensor: _from_coordinates,
+    torch.where: rows.where,
     torch.nn.functional.dropout: _dropout,
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll,
     torch.nn.functional.instance_norm: _instance_norm,

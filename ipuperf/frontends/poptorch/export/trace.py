@@ -50,7 +50,8 @@ from .module_state import Attributes, PlainTensors, buffers, check_buffers, chec
 from .own_gradients import Functions
 from .pairs import without_complex
 from .reuse import Kept, Simplified
-from .structure import Signature, Structure, flatten, rebuild
+from .rows import has_rows, refuse
+from .structure import Signature, Structure, fixed_values, flatten, rebuild
 from .substitutes import (
     SUBSTITUTES,
     call_with_one_type,
@@ -147,6 +148,8 @@ class _Flat(torch.nn.Module):
             self.reshaped |= changed
             raise _ReshapedError
         self.results.structure, tensors, _ = flatten(result)
+        if has_rows(*fixed_values(self.results.structure)):
+            refuse("a result")
         return tuple(tensors)
 
 

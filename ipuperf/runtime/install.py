@@ -37,6 +37,7 @@ _PACKAGE = "ipuperf.frontends"
 #: Modules beside PopART that a program gets, with their submodules, if it has none of its own.
 _STAND_INS = {
     "test_util": "ipuperf.frontends.popart.test_util",
+    "libpvti": "ipuperf.frontends.popart.trace_points",
     "examples_utils": "ipuperf.frontends.cppimport.examples_utils",
     "horovod": "ipuperf.frontends.popdist.horovod_standin",
     "poptorch_experimental_addons": "ipuperf.frontends.poptorch.experimental_addons",

@@ -232,6 +232,19 @@ def test_a_program_without_a_test_util_of_its_own_finds_a_stand_in_while_popart_
         del sys.modules["test_util"]
 
 
+def test_trace_points_of_the_host_are_not_recorded() -> None:
+    install(["popart"], force=True)
+    try:
+        libpvti = importlib.import_module("libpvti")
+        with pytest.warns(UserWarning, match="libpvti is without effect"):
+            channel = libpvti.createTraceChannel("steps")
+        with libpvti.Tracepoint(channel, "one step") as point:
+            assert (point.channel.name, point.label) == ("steps", "one step")
+    finally:
+        uninstall(["popart"])
+        del sys.modules["libpvti"]
+
+
 CHILD = "import sys, fakexl.ops, realpkg.fakexl.ops; print(fakexl.ops is realpkg.fakexl.ops)"
 
 

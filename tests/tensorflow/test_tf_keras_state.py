@@ -177,3 +177,16 @@ def test_a_model_made_twice_in_one_scope_has_a_program_of_its_own():
         two.fit(X, Y, **FIT)
         two.fit(X, Y, **FIT)
         same(two.get_weights(), one.get_weights())
+
+
+def test_initial_weights_follow_tensorflows_seed_as_in_2_6() -> None:
+    tf.random.set_seed(1)
+    first = [tf.keras.initializers.GlorotUniform()((2, 3)).numpy() for _ in range(2)]
+    tf.random.set_seed(1)
+    again = [tf.keras.initializers.GlorotUniform()((2, 3)).numpy() for _ in range(2)]
+    tf.random.set_seed(1)
+    plain = [tf.random.uniform((2, 3), -np.sqrt(6 / 5), np.sqrt(6 / 5)).numpy() for _ in range(2)]
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_allclose(first, plain, rtol=1e-6)
+    seeded = [tf.keras.initializers.GlorotUniform(seed=3)((2, 3)).numpy() for _ in range(2)]
+    np.testing.assert_array_equal(*seeded)

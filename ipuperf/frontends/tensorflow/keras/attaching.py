@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 import tf_keras
+from tf_keras.src import backend
 from tf_keras.src.engine import base_layer, base_layer_utils, data_adapter, functional, sequential
 from tf_keras.src.mixed_precision import loss_scale_optimizer
 from tf_keras.src.optimizers import optimizer
@@ -38,6 +39,7 @@ def attach() -> None:
     for owner in MARKED:
         _replace(owner, "__init__", marking)
     _replace(base_layer.Layer, "__call__", placing)
+    _replace(backend.RandomGenerator, "__init__", _drawing)
     for owner, name in ((optimizer._BaseOptimizer, "apply_gradients"), (OptimizerV2, "_distributed_apply")):
         _replace(owner, name, _updating)
     for mode in ("train", "test", "predict"):
@@ -83,6 +85,17 @@ def _replace(owner: Any, name: str, around: Callable[[Any], Any]) -> None:
 
 
 # -- what is put around functions of Keras -----------------------------------------------------------------------------
+
+
+def _drawing(initialise: Any) -> Any:
+    """Initializers without a seed follow ``tf.random.set_seed``, as in TensorFlow 2.6; now they follow ``random``."""
+
+    @wraps(initialise)
+    def around(self: Any, seed: Any = None, rng_type: str | None = None, **options: Any) -> None:
+        stateless = seed is None and rng_type == backend.RandomGenerator.RNG_STATELESS
+        initialise(self, seed, backend.RandomGenerator.RNG_LEGACY_STATEFUL if stateless else rng_type, **options)
+
+    return around
 
 
 def _making(mode: str) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""Speed on whole Pods: BERT-Large's training step through PopTorch, on 1 to 64 replicas of four IPUs."""
+"""Speed on whole Pods: training steps through PopTorch of BERT-Large, on 1 to 4,096 replicas, and of GPT-3."""
 
 from __future__ import annotations
 
@@ -16,15 +16,8 @@ MACHINES = {1: "bow-pod4", 2: "bow-pod16", 4: "bow-pod16", 16: "bow-pod64", 63: 
 """The machine for each number of replicas; 63 of them are seven classes."""
 SIMULATIONS, KEPT = 10, 30.0
 LONG, LARGE = "BERT-Large, 64 IPUs, accumulation 50,000: ", "BERT-Large, 2,048 IPUs: "
-LARGEST = """name = "bow-pod2048"
-description = "eight Bow Pod256 side by side"
-extends = "bow-pod256"
-
-[system]
-ipus = { value = 2048, unit = "count", kind = "assumed", source = "eight times bow-pod256, for a benchmark" }
-ipu_machines = { value = 512, unit = "count", kind = "assumed", source = "eight times bow-pod256, for a benchmark" }
-racks = { value = 32, unit = "count", kind = "assumed", source = "eight times bow-pod256, for a benchmark" }
-"""
+HUGE = "BERT-Large, 16,384 IPUs: lower + simulate"
+GPT3, GPT3_PARTS = "GPT-3 175B, 25 stages x 8: ", ("build", "lower", "simulate")
 STEP, MOST = "BERT-Large, 64 IPUs: ", "BERT-Large, 256 IPUs: "
 BOUNDS = MappingProxyType(
     {
@@ -43,6 +36,8 @@ BOUNDS = MappingProxyType(
         f"{LONG}memory of why + page": 1.0,
         f"{LARGE}why + page": 1.0,
         f"{LARGE}memory of why + page": 1.0,
+        HUGE: 60.0,
+        **{f"{GPT3}{part}": bound for part, bound in zip(GPT3_PARTS, (80.0, 120.0, 200.0), strict=True)},
         f"{SIMULATIONS} simulations: memory kept": 1.0,
         "simulate BERT-Large on 4 IPUs": 0.9,
         "simulate BERT-Large on 16 IPUs": 1.3,
@@ -80,7 +75,57 @@ def rows(repeats: int) -> list[Row]:
 
     ipuperf.install()
     torch.set_num_threads(1)
-    return [*whole_step(min(repeats, 3)), *told_of_large_runs(), long_process(), *flat(min(repeats, 3))]
+    large = [*told_of_large_runs(), sixteen_thousand(), *gpt3()]
+    return [*whole_step(min(repeats, 3)), *large, long_process(), *flat(min(repeats, 3))]
+
+
+def large_machine(folder: str, ipus: int) -> str:
+    """The file of a machine of racks as those of bow-pod256."""
+    said = f'unit = "count", kind = "assumed", source = "{ipus // 64} racks of bow-pod256, for a benchmark"'
+    sizes = {"ipus": ipus, "ipu_machines": ipus // 4, "racks": ipus // 64}
+    lines = [f'name = "bow-pod{ipus}"', 'extends = "bow-pod256"', "[system]"]
+    lines += [f"{key} = {{ value = {size}, {said} }}" for key, size in sizes.items()]
+    file = Path(folder, "large.toml")
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return str(file)
+
+
+def sixteen_thousand() -> Row:
+    """4,096 replicas of four IPUs, nothing of which is known before."""
+    additions = min(loop_seconds() for _ in range(3))
+    with tempfile.TemporaryDirectory() as folder:
+        executable = bert_large(4096, machine=large_machine(folder, 16_384))
+    return Row(HUGE, cpu_seconds(lambda: _simulate(executable)), LOOP, additions)
+
+
+def gpt3() -> list[Row]:
+    """GPT-3 of 96 layers, four to an IPU, on eight replicas that lie differently in IPU-Machines and racks."""
+    import torch
+
+    from ipuperf.models import gpt2, ipu_run
+    from ipuperf.runtime.settings import RunSettings, use_settings
+
+    options = gpt2.Gpt2Options(
+        layers=96, hidden=12288, heads=96, sequence=2048, gradient_accumulation=256, replicas=8,
+        layers_per_ipu=(0,) + (4,) * 24, memory_proportions=(0.15,),
+    )  # fmt: skip
+    found: list[Any] = []
+
+    def build() -> None:
+        with use_settings(RunSettings(machine="bow-pod256")):
+            with torch.device("meta"), ipu_run._WithoutRandomNumbers():
+                model = ipu_run.cast(gpt2.model(options), options).train()
+            arguments, optimiser = gpt2.batch(options, "meta"), ipu_run.optimiser_of(model, options)
+            compiled = ipu_run.poptorch.compile_offline(
+                model, ipu_run.poptorch_options(options), *arguments, training=True, optimizer=optimiser
+            )
+        found.append(compiled.executable)
+
+    additions = min(loop_seconds() for _ in range(3))
+    parts = (build, lambda: found[0].device_program, lambda: _simulate(found[0]))
+    return [
+        Row(f"{GPT3}{name}", cpu_seconds(part), LOOP, additions) for name, part in zip(GPT3_PARTS, parts, strict=True)
+    ]
 
 
 def _simulate(executable: Any) -> Any:
@@ -158,11 +203,10 @@ def told_of_large_runs() -> list[Row]:
 
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "large.toml")
-        file.write_text(LARGEST, encoding="utf-8")
+        file = large_machine(folder, 2048)
         for name, executable in (
             (LONG, bert_large(16, 50_000)),
-            (LARGE, bert_large(512, machine=str(file))),
+            (LARGE, bert_large(512, machine=file)),
         ):
             traces: list[Any] = []
             assert executable.device_program is not None

@@ -7,7 +7,7 @@ of one tensor count as one. All copies in are one compute set before the first o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Graph, Tensor
 
@@ -24,6 +24,19 @@ if TYPE_CHECKING:
     from .steps import Step
 
 
+class _Readers(NamedTuple):
+    """Who reads the tensors of a graph.
+
+    Attributes:
+        roots: the tensor whose memory each sharing tensor uses.
+        of: for each tensor, its views included, the identity of each op that reads it, and whether the op does nothing
+            but where a call runs it (a view). 0 stands for the caller, who reads the outputs.
+    """
+
+    roots: Mapping[Tensor, Tensor]
+    of: Mapping[Tensor, Sequence[tuple[int, bool]]]
+
+
 def share_code(program: Compilation) -> Compilation:
     """The pass that finds out which code is shared, and adds the copies of calls to the steps of their ops."""
     ops: dict[tuple[int, str], list[Outlinable]] = {}
@@ -36,8 +49,10 @@ def share_code(program: Compilation) -> Compilation:
                 place = (lowered_op.ipu, lowered_op.tile_set)
                 ops.setdefault(place, []).append(Outlinable(lowered_op, lowered.layouts, worth))
     tile_sets = program.places.tile_sets
+    readers: dict[Graph, _Readers] = {}
     program.shared_code = {
-        place: _shared_code(place_ops, program, tile_sets.chip(place[1]).tiles) for place, place_ops in ops.items()
+        place: _shared_code(place_ops, program, readers, tile_sets.chip(place[1]).tiles)
+        for place, place_ops in ops.items()
     }
     for (_, tile_set), code in program.shared_code.items():
         _add_copies(code.calls, tile_sets.machines[tile_set])
@@ -53,29 +68,36 @@ def _value(lowered_op: LoweredOp, program: Compilation) -> float | None:
     return value_of(lowered_op.op.type, program.cache.work(lowered_op.op), program.ir.replication_factor)
 
 
-def _shared_code(ops: Sequence[Outlinable], program: Compilation, tiles: int) -> SharedCode:
+def _shared_code(
+    ops: Sequence[Outlinable], program: Compilation, readers: dict[Graph, _Readers], tiles: int
+) -> SharedCode:
     """The code of the ops of a tile set of ``tiles`` tiles."""
     # Recomputed ops repeat each other, so their stretches are looked for among themselves.
     recomputed: dict[bool, list[Outlinable]] = {False: [], True: []}
     for op in ops:
         recomputed[program.phases[op.lowered_op.op] == "recompute"].append(op)
     bodies = [body for part in recomputed.values() for body in function_bodies(part, program.outlining)]
-    calls = function_calls(bodies, program.graphs, tiles)
+    calls = function_calls(bodies, program.graphs, readers, tiles)
     return SharedCode(ops_with_own_code(ops, program.outlining), tuple(calls))
 
 
 def function_calls(
-    bodies: Sequence[Sequence[Outlinable]], graphs: Mapping[Graph, LoweredGraph], tiles: int
+    bodies: Sequence[Sequence[Outlinable]],
+    graphs: Mapping[Graph, LoweredGraph],
+    readers: dict[Graph, _Readers],
+    tiles: int,
 ) -> list[FunctionCall]:
-    """The calls that run ``bodies``, with the tensors that each copies on a tile set of ``tiles`` tiles."""
+    """The calls that run ``bodies``, with the tensors that each copies on a tile set of ``tiles`` tiles.
+
+    ``readers``: of graphs that were looked at before, which are many IPUs' alike; others are added.
+    """
     number = {id(op.lowered_op): call for call, body in enumerate(bodies) for op in body}
-    roots: dict[Graph, dict[Tensor, Tensor]] = {}
-    users: dict[Tensor, set[int | None]] = {}
-    for graph in dict.fromkeys(body[0].lowered_op.op.graph for body in bodies):
-        # Views count as the tensor whose memory they share.
-        roots[graph] = _roots(graphs[graph])
-        _note_users(graphs[graph], roots[graph], number, users)
-    calls = [_call(body, call, roots[body[0].lowered_op.op.graph], users) for call, body in enumerate(bodies)]
+    calls = []
+    for call, body in enumerate(bodies):
+        graph = body[0].lowered_op.op.graph
+        if graph not in readers:
+            readers[graph] = _readers(graphs[graph])
+        calls.append(_call(body, call, readers[graph], number))
     return [call.of(tiles) for call in calls]
 
 
@@ -110,29 +132,23 @@ def _roots(lowered: LoweredGraph) -> dict[Tensor, Tensor]:
     return roots
 
 
-def _note_users(
-    lowered: LoweredGraph,
-    roots: Mapping[Tensor, Tensor],
-    number: Mapping[int, int],
-    users: dict[Tensor, set[int | None]],
-) -> None:
-    """Enter for each tensor of a graph the calls that read it; None stands for ops outside of all calls."""
+def _readers(lowered: LoweredGraph) -> _Readers:
+    """Who reads the tensors of a graph. Views count as the tensor whose memory they share."""
+    roots = _roots(lowered)
+    readers: dict[Tensor, list[tuple[int, bool]]] = {}
     for lowered_op in lowered.ops:
-        call = number.get(id(lowered_op))
-        if call is None and not (
-            lowered_op.steps.steps or lowered_op.shared is not None or lowered_op.joined or lowered_op.calls
-        ):
-            continue  # a view reads nothing itself; its readers do
-        for tensor in lowered_op.op.inputs:
-            users.setdefault(roots.get(tensor, tensor), set()).add(call)
-    # The caller reads the outputs of a graph, which is outside of all calls.
+        works = lowered_op.steps.steps or lowered_op.shared is not None or lowered_op.joined or lowered_op.calls
+        reader = id(lowered_op), not works
+        for tensor in dict.fromkeys(lowered_op.op.inputs):
+            readers.setdefault(roots.get(tensor, tensor), []).append(reader)
+    # The caller is outside of all calls.
     for tensor in lowered.graph.outputs:
-        users.setdefault(roots.get(tensor, tensor), set()).add(None)
+        readers.setdefault(roots.get(tensor, tensor), []).append((0, False))
+    return _Readers(roots, readers)
 
 
-def _call(
-    ops: Sequence[Outlinable], call: int, roots: Mapping[Tensor, Tensor], users: Mapping[Tensor, set[int | None]]
-) -> FunctionCall:
+def _call(ops: Sequence[Outlinable], call: int, readers: _Readers, number: Mapping[int, int]) -> FunctionCall:
+    roots = readers.roots
     read: dict[Tensor, None] = {}
     changed: dict[Tensor, None] = {}
     produced: dict[Tensor, None] = {}
@@ -146,5 +162,10 @@ def _call(
                     changed[root] = None
         # A result in an operand's memory is no result of its own: it is copied out as a change.
         produced.update({root: None for tensor in op.outputs if (root := roots.get(tensor, tensor)) not in read})
-    results = [tensor for tensor in produced if users.get(tensor, set()) - {call}]
+    # A view outside of all calls reads nothing itself; its readers do.
+    results = [
+        tensor
+        for tensor in produced
+        if any(number[reader] != call if reader in number else not idle for reader, idle in readers.of.get(tensor, ()))
+    ]
     return FunctionCall(ops, tuple(read), (*changed, *results))

@@ -64,3 +64,10 @@ def test_what_is_refused(function: Any, text: str) -> None:
 
     with pytest.raises(poptorch.UnsupportedError, match=text):
         poptorch.inferenceModel(Model())(torch.ones(1))
+
+
+def test_a_sparse_buffer_is_refused() -> None:
+    model = torch.nn.Linear(4, 4)
+    model.register_buffer("graph", torch.eye(4).to_sparse())
+    with pytest.raises(poptorch.UnsupportedError, match=r"'graph' is a tensor of layout torch.sparse_coo.*to_dense"):
+        poptorch.inferenceModel(model)(B[0].T)

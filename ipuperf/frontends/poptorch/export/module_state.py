@@ -54,6 +54,16 @@ def layouts(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, Layout]]:
     return {name: (tensor, layout(tensor)) for name, tensor in named}
 
 
+def check_dense(module: torch.nn.Module) -> None:
+    """Raise :class:`UnsupportedError` for a parameter or buffer that is sparse."""
+    for name, state in (*module.named_parameters(), *module.named_buffers()):
+        if state.layout is not torch.strided:
+            raise UnsupportedError(
+                f"{name!r} is a tensor of layout {state.layout}; the IPU has dense tensors only: keep to_dense(), or "
+                "indices and values of which forward makes a sparse_coo_tensor"
+            )
+
+
 def check_layouts(originals: Mapping[str, tuple[torch.Tensor, Layout]]) -> None:
     """Compare parameters and buffers with their layouts ``before`` a call of ``forward``.
 

@@ -46,7 +46,7 @@ from .lines import (
     unsupported_at,
 )
 from .loops import loops
-from .module_state import Attributes, PlainTensors, buffers, check_buffers, check_layouts, layout, layouts
+from .module_state import Attributes, PlainTensors, buffers, check_buffers, check_dense, check_layouts, layout, layouts
 from .own_gradients import Functions
 from .pairs import without_complex
 from .reuse import Kept, Simplified
@@ -256,6 +256,7 @@ def trace(
     """
     if not hasattr(torch.fx.traceback, "annotate"):
         raise ExportError(f"torch {torch.__version__} has no torch.fx.traceback.annotate; 2.13 or later is needed")
+    check_dense(module)
     with record_blocks(training) as recorder:
         flat, plain = _Flat(module, signature, arguments, recorder), PlainTensors(module)
         functions = Functions(training)

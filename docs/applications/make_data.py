@@ -36,6 +36,11 @@ def images(folder: Path) -> None:
             picture(folder / part / f"class{number % 2}" / f"{number}.jpg")
 
 
+def photo(folder: Path) -> None:
+    """One small picture."""
+    picture(folder / "picture.jpg", 64, 64)
+
+
 def coco(folder: Path) -> None:
     """Four pictures of COCO's validation, each with two boxes of random classes."""
     names = []
@@ -170,7 +175,7 @@ def distilbert(folder: Path) -> None:
     DistilBertModel(DistilBertConfig(dim=64, hidden_dim=128, n_heads=2, n_layers=1)).save_pretrained(folder)
 
 
-SETS = {each.__name__: each for each in (images, coco, captions, reddit, nci1, qm9, fastpitch, fashion, distilbert)}
+SETS = {each.__name__: each for each in (images, photo, coco, captions, reddit, nci1, qm9, fastpitch, fashion, distilbert)}
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in SETS:

@@ -136,10 +136,29 @@ def test_rows_of_groups() -> None:
 def test_sources_decide_which_module_stands_for_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "crop.cpp").write_text("int Build();  // in the middle")
     key = user_ops.digest(tmp_path / "crop.cpp")
-    monkeypatch.setattr(user_ops, "KNOWN", {key: "central_crop.py"})
+    monkeypatch.setattr(user_ops, "KNOWN", {(key,): "central_crop.py"})
     for place in ("crop.so", "build/crop.so"):
         (made,) = ipu.custom_ops.precompiled_user_op(
             [X], str(tmp_path / place), attributes="0.5", outs=outs((1, 2, 4, 1))
         )
         np.testing.assert_array_equal(made, X[:, 1:3, 1:5])
     assert all((Path(user_ops.__file__).parent / name).is_file() for name in user_ops.KNOWN.values())
+
+
+def test_suppression_of_boxes_with_one_class_is_that_of_scores_by_class() -> None:
+    rng = np.random.default_rng(1)
+    corners = rng.uniform(0, 4, (2, 12, 2)).astype(np.float32)
+    boxes = np.concatenate([corners, corners + rng.uniform(1, 3, (2, 12, 2)).astype(np.float32)], -1)
+    classes = rng.integers(0, 3, (2, 12)).astype(np.int32)
+    scores = rng.uniform(0, 1, (2, 12)).astype(np.float32)
+    by_class = np.where(np.arange(3) == classes[..., None], scores[..., None], -1.0).astype(np.float32)
+    build = known("suppression.py").Build
+    settings = '{"threshold": 0.2, "scoreThreshold": 0.3, "numDetections": 8, "sigma": null}'
+    one = run(lambda s, b, c: build([s, b, c], settings), *map(tf.constant, (scores, boxes, classes)))
+    many = run(lambda s, b: build([s, b], settings), *map(tf.constant, (by_class, boxes)))
+    for found, wanted in zip(one, many, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    chosen = np.asarray(one[0])[0]
+    kept = chosen[chosen >= 0]
+    assert 2 <= len(kept) < 12
+    assert list(scores[0][kept]) == sorted(scores[0][kept], reverse=True)

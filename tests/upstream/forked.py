@@ -23,10 +23,13 @@ from typing import Any
 SUITES = {"tf-cnns": ("examples/vision/cnns/tensorflow2", "test")}
 """By suite, the application's folder and the folder of tests in it."""
 FILES = (
-    *("batch_config", "batch_norm", "data_remover_callback", "distributed_batch_norm", "eight_bit_transfer"),
-    *("fp_exceptions", "gradient_normalization", "losses", "lr_schedulers", "optimizers", "precision"),
+    *("batch_config", "batch_norm", "callbacks_ordering", "checkpoint_callback", "cifar_resnet_models"),
+    *("compilation_time_callback", "configs", "custom_wandb_callbacks", "data_remover_callback", "dataset_benchmark"),
+    *("distributed_batch_norm", "eight_bit_transfer", "fp_exceptions", "gradient_normalization", "logging_callbacks"),
+    *("losses", "lr_schedulers", "metrics", "model_editor", "models", "optimizers", "precision"),
+    *("stochastic_rounding", "throughput_estimator_callback"),
 )
-"""The files that run: the quick ones that go through the most of the front end."""
+"""The files that run: those that need no data of the network and start no program."""
 MENTIONED = ("tensorflow_datasets", "tensorflow_serving")
 """Packages beside those of the runner whose names are empty objects."""
 SECONDS = 300

@@ -1,6 +1,6 @@
-"""Non-maximum suppression of boxes by class: an op in C++ that YOLO v4 of graphcore/examples brings along.
+"""Non-maximum suppression of boxes by class, in C++ in YOLO v4 and EfficientDet of graphcore/examples.
 
-Source: its ``utils/custom_ops/nms`` (``nms.cpp``, ``codelet.cpp``).
+Source: ``utils/custom_ops/nms`` of the one, ``NMS`` of the other (``nms.cpp``, ``codelet.cpp``).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Nms(CustomOp):
     ``(scores [batch, boxes, classes], boxes [batch, boxes, 4] as two corners) -> (positions [batch, K] int32, scores,
     boxes [batch, K, 4], classes int32, their number [batch] int32)``. Places without a box have position -1, score 0
     and the largest class number. As upstream, all images stop together, where the first one has no box left.
+    A third operand, the one class of each box ``[batch, boxes]`` int32, takes scores without their last axis.
 
     Attributes:
         threshold: overlap (intersection over union) above which a box is dropped.
@@ -46,13 +47,18 @@ class Nms(CustomOp):
 
     def infer(self) -> list[TensorSpec]:
         """Five results; raises for other ranks and for numbers of boxes that differ."""
-        scores, boxes = self.inputs
+        scores, boxes, *classes = self.inputs
         self.floating(scores, boxes)
-        ranks = len(scores.shape) == len(boxes.shape) == 3
+        wanted = ("(batch, boxes)" if classes else "(batch, boxes, classes)") + " and (batch, boxes, 4)"
         self.require(
-            ranks and boxes.shape == (*scores.shape[:2], 4),
-            f"scores {scores.shape} and boxes {boxes.shape}; (batch, boxes, classes) and (batch, boxes, 4) are needed",
+            len(scores.shape) == 3 - len(classes) and boxes.shape == (*scores.shape[:2], 4),
+            f"scores {scores.shape} and boxes {boxes.shape}; {wanted} are needed",
         )
+        for each in classes:
+            self.require(
+                each.shape == scores.shape and each.dtype == INT32,
+                f"classes {each.dtype.name} {each.shape}; int32 {scores.shape} are needed",
+            )
         self.require(self.numDetections > 0, f"numDetections is {self.numDetections}; at least 1 is needed")
         places = (scores.shape[0], self.numDetections)
         return [
@@ -66,21 +72,26 @@ class Nms(CustomOp):
     def value(self, *operands: np.ndarray) -> list[np.ndarray]:
         """Round by round, as the codelets."""
         # The codelets lower scores in place.
-        scores, boxes = operands[0].copy(), operands[1]
+        scores, boxes, *of_boxes = operands
+        scores = scores.reshape(*boxes.shape[:2], -1).copy()
         batch, _, classes = scores.shape
         positions, best_scores, best_boxes, best_classes, lengths = self._empty(scores, boxes)
         out = _OUT.get(self.inputs[0].dtype.name, _OUT["float32"])
         images = np.arange(batch)
         for place in range(self.numDetections):
             flat = scores.reshape(batch, -1).argmax(axis=1)
-            box, label = np.divmod(flat, classes)
-            best = scores[images, box, label]
-            scores[images, box, label] = out
+            box, column = np.divmod(flat, classes)
+            best = scores[images, box, column]
+            scores[images, box, column] = out
+            label = of_boxes[0][images, box] if of_boxes else column
+            others = of_boxes[0] == label[:, np.newaxis] if of_boxes else np.True_
             good = best > self.scoreThreshold
             positions[good, place], best_classes[good, place] = box[good], label[good]
             best_scores[good, place], best_boxes[good, place] = best[good], boxes[images, box][good]
             lengths[~good] = np.minimum(lengths[~good], place)
-            self._suppress(scores[images, :, label], boxes, boxes[images, box], scores, label, out)
+            of_column = scores[images, :, column]
+            lowered = self._lowered(of_column, _overlap(boxes, boxes[images, box][:, np.newaxis]), out)
+            scores[images, :, column] = np.where(others & (of_column > self.scoreThreshold), lowered, of_column)
             if not good.all():
                 break
         return [positions, best_scores, best_boxes, best_classes, lengths]
@@ -96,25 +107,14 @@ class Nms(CustomOp):
             np.full(places[0], self.numDetections, np.int32),
         ]
 
-    def _suppress(
-        self,
-        of_class: np.ndarray,
-        boxes: np.ndarray,
-        best: np.ndarray,
-        scores: np.ndarray,
-        label: np.ndarray,
-        out: float,
-    ) -> None:
-        """Lower the scores ``of_class`` [batch, boxes] where boxes overlap the ``best`` [batch, 4] of that class."""
-        overlaps = _overlap(boxes, best[:, np.newaxis])
-        lowered = np.where(overlaps > self.threshold, out, of_class)
-        if self.sigma:
-            lowered = of_class * np.exp(-overlaps * overlaps / self.sigma)
-        scores[np.arange(len(scores)), :, label] = np.where(of_class > self.scoreThreshold, lowered, of_class)
+    def _lowered(self, scores: np.ndarray, overlaps: np.ndarray, out: float) -> np.ndarray:
+        """Scores of boxes [batch, boxes] that overlap the best one so much."""
+        weighted: np.ndarray = scores * np.exp(-overlaps * overlaps / self.sigma) if self.sigma else scores
+        return weighted if self.sigma else np.where(overlaps > self.threshold, out, scores)
 
     def work(self) -> list[Work]:
         """K rounds, the most that there can be: the largest score, and the overlap of all boxes with its box."""
-        scores, boxes = (tensor.spec for tensor in self.inputs)
+        scores, boxes = (tensor.spec for tensor in self.inputs[:2])
         overlaps = vertices.tile_cycles(lambda m, chip: 20 + _OVERLAP * m, 11)
         name = f"NmsMultiVertex<{vertices.poplar_type(scores.dtype)}>"
         one_round: list[Work] = [

@@ -19,22 +19,31 @@ from types import ModuleType
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import dispatch
 
 from ipuperf.frontends.cppimport.sources import digest
 
 from ..effects import EFFECTS, checked_kinds
 
-KNOWN: Mapping[str, str] = {
-    # vision/unet_medical/tensorflow2
-    "6838d6188ed049f04c1da03c7072e55619b450c13d29efe02f0d55f36d563170": "central_crop.py",
-    # gnn/message_passing/tensorflow2
-    "566bbc7532681e0872e5c339f65ebd394f4a304966ae89b3657196d35e7505ba": "grouped_rows.py",
+_CROP = "6838d6188ed049f04c1da03c7072e55619b450c13d29efe02f0d55f36d563170"
+_GROUPED = "566bbc7532681e0872e5c339f65ebd394f4a304966ae89b3657196d35e7505ba"
+_NMS = "9bc942cde8f2222fd5c27a10c4adff81fb9429e354250b34b7b44a4cb0d3e787"
+_NMS_MULTI = "b0757564fc35c83cc9bb46657ac38914fed7269a8575bd7723e7ff75d2687150"
+_NMS_VERTICES = "b8414e44fd69c03db1e9d731e1ebd22632493298274b0d13db984046f957eef3"
+KNOWN: Mapping[tuple[str, ...], str] = {
+    (_CROP,): "central_crop.py",  # vision/unet_medical/tensorflow2
+    (_GROUPED,): "grouped_rows.py",  # gnn/message_passing/tensorflow2
+    (_NMS, _NMS_VERTICES): "suppression.py",  # vision/efficientdet/tensorflow2, one class for each box
+    (_NMS_MULTI, _NMS_VERTICES): "suppression.py",  # a score for each box and class
 }
-"""By the digest of its sources, the module here that stands for a library. All of graphcore/examples, v3.3."""
+"""By the digests of its sources and of its vertices, the module here that stands for a library.
+
+All of graphcore/examples, v3.3."""
 
 _BUILT = "build"
 
 
+@dispatch.add_dispatch_support  # Keras makes a layer of a call with its symbolic tensors
 @checked_kinds("inputs", "outs")
 def precompiled_user_op(
     inputs: Sequence[Any],
@@ -54,7 +63,7 @@ def precompiled_user_op(
         inputs: tensors.
         library_path: of the library; the files beside it, or beside the folder ``build`` that it is in, are its
             sources.
-        gp_path: of its vertices, which the function in Python does without.
+        gp_path: of its vertices; a function in Python does without, but they belong to what is known.
         outs: ``output_types`` and ``output_shapes``.
         op_name: of the function.
         separate_gradients: whether C++ is asked for one gradient at a time; a function here gives them all.
@@ -67,7 +76,7 @@ def precompiled_user_op(
     """
     EFFECTS.given("ipu.custom_ops.precompiled_user_op(gp_path)", gp_path)
     EFFECTS.given("ipu.custom_ops.precompiled_user_op(separate_gradients)", separate_gradients)
-    module = _standing_for(library_path)
+    module = _standing_for(library_path, gp_path)
     build = _function(module, op_name)
     of_gradients = getattr(module, f"{op_name}_grad", None)
     with tf.name_scope(name):
@@ -96,13 +105,16 @@ def precompiled_user_op(
         return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _standing_for(library_path: str) -> ModuleType:
+def _standing_for(library_path: str, gp_path: str) -> ModuleType:
     """The module that stands for a library."""
     library = Path(library_path)
     file = library.with_name(f"{library.name}.py")
     if not file.is_file():
         folder = library.absolute().parent
-        known = KNOWN.get(digest((folder.parent if folder.name == _BUILT else folder) / library.name))
+        sources = [(folder.parent if folder.name == _BUILT else folder) / library.name]
+        if gp_path:
+            sources.append(Path(gp_path))
+        known = KNOWN.get(tuple(digest(each) for each in sources))
         if known is None:
             raise NotImplementedError(
                 f"custom_ops.precompiled_user_op: {str(library)!r} is C++, which ipuperf neither compiles nor runs; "

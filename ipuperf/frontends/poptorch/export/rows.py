@@ -28,6 +28,9 @@ _EACH = frozenset("""
     mish mul ne neg one_hot pow reciprocal relu relu6 round rsqrt rsub selu sigmoid sign silu sin softplus sqrt
     square sub tan tanh to true_divide truediv type_as where
 """.split())  # fmt: skip
+#: Those of them whose slope is infinite somewhere. A product of that with the zero that comes back from a row which was
+#: not selected is no number, and would reach the weights before.
+_SINGULAR = frozenset("div log log1p log2 pow reciprocal rsqrt sqrt true_divide truediv".split())
 #: What joins elements along axes; rows stay rows if their own axis is not one of these.
 _ALONG = frozenset("""
     all amax amin any argmax argmin cumsum log_softmax logsumexp max mean min norm normalize prod softmax std
@@ -188,6 +191,8 @@ def called(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if name not in _EACH and name not in _WITH_WEIGHTS:
         refuse(name)
     _check_axes(name, [leaf for leaf in _leaves([*args, *kwargs.values()]) if isinstance(leaf, (Rows, torch.Tensor))])
+    if name in _SINGULAR:
+        args = [operand.harmless() if isinstance(operand, Rows) else operand for operand in args]
     return Rows(func(*_plain(tuple(args)), **{key: _plain(value) for key, value in kwargs.items()}), kept)
 
 

@@ -82,7 +82,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "mean_of_axes": lambda x, y: x[mask_of(x)].mean() + x[mask_of(x)].mean(0).exp().sum(),
     "none_reduced": lambda x, y: (F.huber_loss(x[m := mask_of(x)], y[m], reduction="none").sum(1) * 2).mean(),
     "scattered": scattered,
-    "singular": lambda x, y: ((z := F.linear(y[y @ x[0] > 0], x[:3])[:, 0]).log() + z.sqrt() + 1 / z).sum(),
+    "singular": lambda x, y: ((z := F.linear(y[y @ (x[0] - 3) > 0], x[:3] - 3)[:, 0]).log() + z.sqrt() + 1 / z).sum(),
     "shapes": lambda x, y: x[mask_of(x)].view(-1, 2, 2)[:, 0, None].flatten(1).unsqueeze(-1).squeeze(-1).sum(),
     "sliced": lambda x, y: x[mask_of(x), 1:3].mul(2).sum(),
     "topk": lambda x, y: x[mask_of(x)].topk(2, -1).values.sum() + x[mask_of(x)].max(1)[0].sum(),

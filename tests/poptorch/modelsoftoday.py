@@ -674,7 +674,7 @@ class Parametrized(Model):
         super().__init__()
         self.first = parametrizations.weight_norm(nn.Linear(6, 8))
         self.second = parametrizations.spectral_norm(nn.Linear(8, 8))
-        self.third = parametrizations.orthogonal(nn.Linear(8, 8, bias=False), orthogonal_map="cayley")
+        self.third = parametrizations.orthogonal(nn.Linear(8, 8, bias=False))
         self.fourth = nn.Linear(8, 8)
         parametrize.register_parametrization(self.fourth, "weight", Symmetric())
 

@@ -1,4 +1,4 @@
-"""Loops and branches of ``torch._higher_order_ops`` in programs: results as PyTorch gives them."""
+"""Loops, branches and ``flex_attention`` of ``torch._higher_order_ops`` in programs: results as PyTorch gives them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch._higher_order_ops import cond, map, scan, while_loop  # noqa: E402
 from torch._higher_order_ops.associative_scan import associative_scan  # noqa: E402
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
 
 from ipuperf import poptorch  # noqa: E402
 
@@ -37,6 +38,17 @@ CASES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+Q = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+BIAS = torch.randn(4, 8, generator=torch.Generator().manual_seed(2))
+CAUSAL = create_block_mask(lambda b, h, q, k: q >= k, None, None, 8, 8, device="cpu", BLOCK_SIZE=8)
+ATTENTION: dict[str, Callable[[Any], Any]] = {
+    "bias": lambda q: flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + BIAS[h, j] + 0.1 * (i - j)),
+    "causal": lambda q: flex_attention(q, q, q, block_mask=CAUSAL, scale=0.3),
+    "compiled": lambda q: torch.compile(flex_attention)(q, q, q, score_mod=lambda s, b, h, i, j: 2 * torch.tanh(s / 2)),
+    "groups": lambda q: flex_attention(q, q[:, :2], q[:, 2:], enable_gqa=True),
+}
+
+
 class Call(torch.nn.Module):
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
@@ -51,6 +63,39 @@ def test_a_loop_gives_what_pytorch_gives(name: str) -> None:
     expected = Call(CASES[name])(X)
     for found, value in zip(poptorch.inferenceModel(Call(CASES[name]))(X), expected, strict=True):
         torch.testing.assert_close(found, value.to(found.dtype), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_flex_attention_is_its_formula(name: str) -> None:
+    (found,) = poptorch.inferenceModel(Call(ATTENTION[name]))(Q)
+    with torch.no_grad():
+        torch.testing.assert_close(found, ATTENTION[name](Q), rtol=1e-5, atol=2e-6)
+
+
+class Window(torch.nn.Module):
+    """Attention with learned slopes and a window, by ``flex_attention`` or by hand: that has no backward on the CPU."""
+
+    def __init__(self, by_hand: bool) -> None:
+        super().__init__()
+        self.slopes, self.by_hand = torch.nn.Parameter(torch.tensor([0.5, 0.2, 0.1, 0.3])), by_hand
+
+    def forward(self, q: torch.Tensor) -> torch.Tensor:
+        def score(scores: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return torch.where((i >= j) & (i - j < 3), scores - self.slopes[h] * (i - j), -torch.inf)
+
+        if not self.by_hand:
+            return poptorch.identity_loss(flex_attention(q, q, q, score_mod=score).square().sum(), "none")
+        i, j = torch.arange(8)[:, None], torch.arange(8)
+        scores = score(q @ q.mT / 8**0.5, None, torch.arange(4)[:, None, None], i, j)
+        return (scores.softmax(-1) @ q).square().sum()
+
+
+def test_flex_attention_is_trained() -> None:
+    model, reference = Window(False), Window(True)
+    reference(Q).backward()
+    training = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    training(Q)
+    torch.testing.assert_close(reference.slopes.detach() - model.slopes, reference.slopes.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("limit", [None, 5000])

@@ -41,6 +41,9 @@ CASES = {
     ),
     "slope_of_a_factor": (lambda w: torch.func.grad(lambda v: L.cholesky(positive(v)).square().sum())(w), W[0]),
     "solve_one_matrix": (lambda w, b: L.solve_triangular(positive(w), b, upper=False), W[0], B),
+    "exponential": (lambda w: torch.matrix_exp(w * torch.tensor([0.1, 3.0])[:, None, None]) / 9, W),
+    "rotation": (lambda w: L.matrix_exp(3 * (w - w.mT)), W[0]),
+    "exponential_of_nothing": (lambda w: (0 * w).matrix_exp(), W[0]),
     "sparse": (sparse, B[0, :, 0], B[1]),
 }  # fmt: skip
 

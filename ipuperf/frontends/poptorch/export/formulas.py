@@ -22,6 +22,8 @@ _CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00
            -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
 _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
          0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+#: Terms of the exponential function of a matrix, and how often it is halved at most.
+_DEGREE, _HALVINGS = 9, 8
 
 
 def _polynomial(x: torch.Tensor, coefficients: tuple[float, ...]) -> torch.Tensor:
@@ -142,6 +144,21 @@ def cholesky_solve(b: torch.Tensor, factor: torch.Tensor, upper: bool = False) -
     return solve_triangular(low.mT, solve_triangular(low, b, upper=False), upper=True)
 
 
+def matrix_exp(a: torch.Tensor) -> torch.Tensor:
+    """``torch.linalg.matrix_exp``: a Taylor polynomial of the matrix, halved until its norm is below 1/2, and squares
+    of that. Each of the squares is computed, whether the matrix was halved as often or not."""
+    norm = a.detach().abs().sum(-1).amax(-1)[..., None, None]
+    halvings = torch.log2(norm.clamp(min=2.0**-1)).ceil().clamp(max=_HALVINGS - 1) + 1
+    small = a * torch.exp2(-halvings)
+    one = torch.eye(a.shape[-1], dtype=a.dtype)
+    found = one + small / _DEGREE
+    for step in range(_DEGREE - 1, 0, -1):
+        found = one + small @ found / step
+    for step in range(_HALVINGS):
+        found = torch.where(step < halvings, found @ found, found)
+    return found
+
+
 def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
     """``torch.logcumsumexp``: the sum of each place over all up to it, so the cost grows with the square of the
     length."""
@@ -174,6 +191,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.logcumsumexp: logcumsumexp,
     torch.erfinv: erfinv,
     torch.inverse: inverse,
+    **dict.fromkeys((torch.linalg.matrix_exp, torch.matrix_exp, torch.Tensor.matrix_exp), matrix_exp),
     torch.linalg.cholesky: cholesky,
     torch.linalg.inv: inverse,
     torch.linalg.solve: solve,

@@ -1,5 +1,5 @@
-"""``torch._higher_order_ops`` while a model is exported: loops trip after trip, as a Python loop would be, and branches
-both, of which one is chosen.
+"""``torch._higher_order_ops`` while a model is exported: loops trip after trip, as a Python loop would be, branches
+both, of which one is chosen, and ``flex_attention`` by its plain formula.
 
 A ``while_loop`` needs a bound that no tensor's value decides: its condition is false on the numbers that the loop
 counts by itself, as in ``(i < 10) & (error > limit)``. Then each of so many trips is computed, and those after the end
@@ -9,6 +9,7 @@ keep what the loop has carried.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -98,14 +99,32 @@ def _associative(combine: Callable[..., Any], xs: Any, additional_inputs: Any = 
     return generic_associative_scan(combine, xs, additional_inputs=tuple(additional_inputs))
 
 
-#: What stands for the op of each module of ``torch._higher_order_ops``.
+def _attention(query: Any, key: Any, value: Any, score: Any, mask: Any, scale: float, *_: Any) -> tuple[Any, ...]:
+    """``flex_attention``: score and mask are functions of positions, here of all positions at once."""
+    key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1).expand(*query.shape[:2], -1, -1)
+                  for x in (key, value))  # fmt: skip
+    scores = query @ key.mT * scale
+    places = [torch.arange(n).reshape(-1, *(1,) * (3 - axis)) for axis, n in enumerate(scores.shape)]
+    scores = torch.where(mask[-1](*places), score(scores, *places), -math.inf)
+    hidden = (scores == -math.inf).all(-1, keepdim=True)
+    weights = torch.where(hidden, 0.0, torch.where(hidden, 0.0, scores).softmax(-1))
+    return weights @ value, scores.logsumexp(-1), scores.amax(-1)
+
+
+#: What stands for the op of each module.
 _OPS: dict[str, dict[str, Callable[..., Any]]] = {
-    "associative_scan": {"associative_scan_op": _associative},
-    "cond": {"cond_op": cond},
-    "map": {"map_impl": _map},
-    "scan": {"scan_op": _scan},
-    "while_loop": {"while_loop_op": _while},
+    "torch._higher_order_ops.associative_scan": {"associative_scan_op": _associative},
+    "torch._higher_order_ops.cond": {"cond_op": cond},
+    "torch._higher_order_ops.map": {"map_impl": _map},
+    "torch._higher_order_ops.scan": {"scan_op": _scan},
+    "torch._higher_order_ops.while_loop": {"while_loop_op": _while},
+    "torch.nn.attention.flex_attention": {"flex_attention_hop": _attention},
 }
+
+
+def _uncompiled(model: Any = None, **_: Any) -> Any:
+    """``torch.compile`` in ``forward``, also as a decorator: the function itself."""
+    return _uncompiled if model is None else model
 
 
 def _called(function: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
@@ -117,7 +136,7 @@ def loops() -> Iterator[None]:
     """Within it loops and branches of PyTorch are called instead of compiled."""
     with ExitStack() as stack:
         stack.enter_context(replaced(utils, _hop_compile_and_call=_called))
+        stack.enter_context(replaced(torch, compile=_uncompiled))
         for name, ops in _OPS.items():
-            module = importlib.import_module(f"torch._higher_order_ops.{name}")
-            stack.enter_context(replaced(module, **ops))
+            stack.enter_context(replaced(importlib.import_module(name), **ops))
         yield

@@ -36,7 +36,7 @@ BOUNDS = MappingProxyType(
         f"{LONG}memory of why + page": 1.0,
         f"{LARGE}why + page": 1.0,
         f"{LARGE}memory of why + page": 1.0,
-        HUGE: 60.0,
+        HUGE: 90.0,
         **{f"{GPT3}{part}": bound for part, bound in zip(GPT3_PARTS, (80.0, 120.0, 200.0), strict=True)},
         f"{SIMULATIONS} simulations: memory kept": 1.0,
         "simulate BERT-Large on 4 IPUs": 0.9,

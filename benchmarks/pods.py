@@ -18,6 +18,7 @@ SIMULATIONS, KEPT = 10, 30.0
 LONG, LARGE = "BERT-Large, 64 IPUs, accumulation 50,000: ", "BERT-Large, 2,048 IPUs: "
 HUGE = "BERT-Large, 16,384 IPUs: lower + simulate"
 GPT3, GPT3_PARTS = "GPT-3 175B, 25 stages x 8: ", ("build", "lower", "simulate")
+SAMPLES = "BERT-Large, 16 IPUs: a sample of a jittery host"
 STEP, MOST = "BERT-Large, 64 IPUs: ", "BERT-Large, 256 IPUs: "
 BOUNDS = MappingProxyType(
     {
@@ -25,6 +26,7 @@ BOUNDS = MappingProxyType(
         f"{STEP}memory of lower + simulate": 0.6,
         f"{STEP}accumulation 2,048": 1.04,
         f"{STEP}saving the trace": 1.0,
+        SAMPLES: 0.35,
         f"{STEP}why": 2.5,
         f"{STEP}page": 5.0,
         f"{STEP}to_perfetto": 10.0,
@@ -75,7 +77,7 @@ def rows(repeats: int) -> list[Row]:
 
     ipuperf.install()
     torch.set_num_threads(1)
-    large = [*told_of_large_runs(), sixteen_thousand(), *gpt3()]
+    large = [*told_of_large_runs(), sixteen_thousand(), *gpt3(), samples()]
     return [*whole_step(min(repeats, 3)), *large, long_process(), *flat(min(repeats, 3))]
 
 
@@ -244,6 +246,20 @@ def long_process() -> Row:
     _least(executable, SIMULATIONS)
     grown = max(0.1, _megabytes() - before)
     return Row(f"{SIMULATIONS} simulations: memory kept", grown, "budget", KEPT, "MB")
+
+
+def samples() -> Row:
+    """A sample where the host takes longer for each sync, and by chance, against a simulation that is folded."""
+    from ipuperf.simulation import sampled
+
+    executable = bert_large(4)
+    reference = _least(executable, 2)
+    faulty = executable.machine.with_faults("host sync exponential 20us")
+    few, many = (
+        cpu_seconds(lambda count=count: sampled(executable.device_program, faulty, count, 1, **executable.host_options))
+        for count in (20, 60)
+    )
+    return Row(SAMPLES, (many - few) / 40, "simulating it", reference)
 
 
 def flat(repeats: int) -> list[Row]:

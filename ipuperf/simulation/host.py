@@ -121,7 +121,7 @@ class _Line:
                 goers.pop(0)[1]()
 
 
-class Request(NamedTuple):
+class HostRequest(NamedTuple):
     """A replica asks for one more slice of a line (``asks``), or waits for one (``go``), or both."""
 
     key: LineKey
@@ -139,10 +139,10 @@ class TakesTrips(Protocol):
     begun: int
     under_way: int
 
-    def request(self, request: Request) -> None:
+    def request(self, request: HostRequest) -> None:
         """An IPU has sent a request."""
 
-    def wait(self, request: Request) -> Go:
+    def wait(self, request: HostRequest) -> Go:
         """The host has noted a request for whose answer an IPU waits; what to call with the answer."""
         raise NotImplementedError
 
@@ -150,7 +150,7 @@ class TakesTrips(Protocol):
         """The host has noted all requests of the instant so far."""
 
 
-def order(request: Request) -> tuple[LineKey, int, int, Sync]:
+def order(request: HostRequest) -> tuple[LineKey, int, int, Sync]:
     """The sort key of the requests of an instant: line, replica, IPU and sync."""
     # The other fields are not compared: they are calls and objects without an order.
     return request[:4]
@@ -240,7 +240,7 @@ class HostServer:
             for server, times in zip(servers, callbacks_at(servers, threads), strict=True)
         }
         self._lines: dict[LineKey, _Line] = {}
-        self._inbox: list[Request] = []
+        self._inbox: list[HostRequest] = []
         self._served: list[tuple[int, LineKey]] = []  # answers not given yet, as asked for
         # Lines of inputs exist from the start, as the host prepares before anybody asks.
         for server in sorted(self._servers):
@@ -296,7 +296,7 @@ class HostServer:
         for key, line in self._inputs():
             line.requested = dict.fromkeys(line.requested, self._depth)
             # The first slices of all streams are one host sync, hence the common `_RUN`.
-            self._put(Request(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
+            self._put(HostRequest(key, self._servers[key.server].replicas[0], -1, _RUN, False, None, line))
 
     def begin_load(self, replica: int, stream: int, ipu: int, sync: Sync, go: Go) -> Go:
         """The call by which an IPU asks for the next slice each time; ``go`` is called when there is one."""
@@ -330,7 +330,7 @@ class HostServer:
         """A call that sends the same request each time."""
         # Steps run many times, so the request is built once and not in each execution.
         key = LineKey(self._server_of[replica], stream, work)
-        return partial(self._put, Request(key, replica, ipu, sync, asks, go, self._line(key)))
+        return partial(self._put, HostRequest(key, replica, ipu, sync, asks, go, self._line(key)))
 
     def _line(self, key: LineKey) -> _Line:
         if key not in self._lines:
@@ -384,16 +384,16 @@ class HostServer:
 
     # -- the server --------------------------------------------------------------------------------------------------
 
-    def request(self, key: LineKey, replica: int, ipu: int, sync: Sync) -> Request:
+    def request(self, key: LineKey, replica: int, ipu: int, sync: Sync) -> HostRequest:
         """A request for one more slice, for which no IPU waits."""
-        return Request(key, replica, ipu, sync, True, None, self._line(key))
+        return HostRequest(key, replica, ipu, sync, True, None, self._line(key))
 
-    def put_all(self, requests: Sequence[Request]) -> None:
+    def put_all(self, requests: Sequence[HostRequest]) -> None:
         """These requests are made now."""
         for request in requests:
             self._put(request)
 
-    def _put(self, request: Request) -> None:
+    def _put(self, request: HostRequest) -> None:
         # The first request of an instant has all of them settled together, in the stage of the host.
         if self.trips is not None:
             self.trips.request(request)

@@ -29,7 +29,7 @@ from .host import order
 from .instructions import Enter, Next, Shared
 
 if TYPE_CHECKING:
-    from .host import Request
+    from .host import HostRequest
     from .ipu import IpuProcess
     from .recorder import LineKey
     from .world import World
@@ -65,7 +65,7 @@ class _Record:
     key: Hashable
     begin: int
     loops: list[tuple[int, ...]]
-    requests: list[tuple[int, Request]] = field(default_factory=list)
+    requests: list[tuple[int, HostRequest]] = field(default_factory=list)
 
 
 class _Component:
@@ -83,7 +83,7 @@ class _Component:
     def __init__(self, number: int, processes: list[IpuProcess]) -> None:
         self.number = number
         self.processes = processes
-        self.waits: list[Request] = []
+        self.waits: list[HostRequest] = []
         self.place: Hashable | None = None
         self.passed = 0
         self.in_block = False
@@ -112,18 +112,18 @@ class Trips:
         self._known = known
         self._components = [_Component(*numbered) for numbered in enumerate(_components(world, processes, groups))]
         self._of = {process.replica: component for component in self._components for process in component.processes}
-        self._said: dict[tuple[int, int], list[tuple[int, list[Request]]]] = {}  # of the blocks that have begun
+        self._said: dict[tuple[int, int], list[tuple[int, list[HostRequest]]]] = {}  # of the blocks that have begun
         self.begun = self.under_way = 0
 
     # -- what the host says ------------------------------------------------------------------------------------------
 
-    def request(self, request: Request) -> None:
+    def request(self, request: HostRequest) -> None:
         """An IPU has sent a request to the host."""
         record = self._of[request.replica].record
         if record is not None:
             record.requests.append((self._world.events.now - record.begin, request))
 
-    def wait(self, request: Request) -> Callable[[], None]:
+    def wait(self, request: HostRequest) -> Callable[[], None]:
         """The host has noted a request for whose answer an IPU waits. What is returned is to be called with it."""
         component = self._of[request.replica]
         component.waits.append(request)
@@ -150,7 +150,7 @@ class Trips:
         if record is not None and component.place is not None and record.place == component.place:
             self._learn(component, record)
 
-    def _answered(self, component: _Component, request: Request) -> None:
+    def _answered(self, component: _Component, request: HostRequest) -> None:
         """The host has answered: the IPU goes on, unless a block takes the answer."""
         component.waits.remove(request)
         if component.passed:
@@ -171,7 +171,7 @@ class Trips:
                 component.record = _Record(place, key, self._world.events.now, loops)
         request.go()
 
-    def _later(self, component: _Component, first: Request) -> tuple[Hashable, ...] | None:
+    def _later(self, component: _Component, first: HostRequest) -> tuple[Hashable, ...] | None:
         """The answer that comes first, and how much later each of the others comes; None: this is not certain yet."""
         now, later = self._world.events.now, []
         seen: dict[tuple[LineKey, int], int] = {}
@@ -220,7 +220,7 @@ class Trips:
                     return False
         return True
 
-    def _begin(self, component: _Component, block: Block, waits: list[Request]) -> None:
+    def _begin(self, component: _Component, block: Block, waits: list[HostRequest]) -> None:
         """The component does what it did in ``block``, and waits again with the requests with which it waits now."""
         world, host = self._world, self._world.host
         for process, (level, trips) in zip(component.processes, block.moves, strict=True):
@@ -233,13 +233,13 @@ class Trips:
         self.under_way += 1
         said = self._said.get((component.number, id(block)))
         if said is None:
-            by_time: dict[int, list[Request]] = {}
+            by_time: dict[int, list[HostRequest]] = {}
             for when, key, replica, ipu, sync in block.said:
                 by_time.setdefault(when, []).append(host.request(key, replica, ipu, sync))
             said = self._said[component.number, id(block)] = list(by_time.items())
         for when, requests in said:
             world.events.after(when, partial(host.put_all, requests))
-        asked: dict[int, list[Request]] = {}
+        asked: dict[int, list[HostRequest]] = {}
         for when, request in zip(block.asked, sorted(waits, key=order), strict=True):
             asked.setdefault(when, []).append(request)
         for when, requests in asked.items():

@@ -23,6 +23,10 @@ _RETURN = 120
 """Seconds within which a scheduler that was lost, and a worker of it, have to be back."""
 
 
+_LOOK = 0.2
+"""Seconds from one look to the next whether a worker is there."""
+
+
 class _LostError(Exception):
     """The scheduler is gone, and with it all that it knew."""
 
@@ -112,8 +116,12 @@ def _rows(
             yield from finished_rows
     # A killed worker does not say which configuration killed it, so each one is tried alone.
     while suspects:
-        alone = client.submit(all_rows, sweep, suspects[:1], pure=False, workers=_roomiest(client))
-        finished_rows = _result(alone, scheduler)
+        roomiest = _roomiest(client)
+        alone = client.submit(all_rows, sweep, suspects[:1], pure=False, workers=roomiest or None)
+        # A worker that was killed comes back under another address, where nobody looks for this one's work.
+        while roomiest and not alone.done() and not _gone(client, roomiest):
+            time.sleep(_LOOK)
+        finished_rows = None if roomiest and not alone.done() else _result(alone, scheduler)
         configuration = suspects.pop(0)
         yield from (
             [failed(configuration, "its worker of the Dask cluster was killed each time")]
@@ -123,9 +131,13 @@ def _rows(
 
 
 def _roomiest(client: Client) -> list[str]:
-    """The workers that may use the most memory: the others may have been killed for theirs."""
+    """The workers that may use the most memory, as others may have been killed for theirs; none where all are alike."""
     limits = {name: worker["memory_limit"] or math.inf for name, worker in client.scheduler_info(-1)["workers"].items()}
-    return [name for name, limit in limits.items() if limit == max(limits.values())]
+    return [name for name, limit in limits.items() if limit == max(limits.values()) > min(limits.values())]
+
+
+def _gone(client: Client, workers: Sequence[str]) -> bool:
+    return not set(workers) & set(client.scheduler_info(-1)["workers"])
 
 
 def _result(future: Any, scheduler: str) -> list[dict[str, Any]] | None:

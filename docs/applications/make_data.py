@@ -175,7 +175,9 @@ def distilbert(folder: Path) -> None:
     DistilBertModel(DistilBertConfig(dim=64, hidden_dim=128, n_heads=2, n_layers=1)).save_pretrained(folder)
 
 
-SETS = {each.__name__: each for each in (images, photo, coco, captions, reddit, nci1, qm9, fastpitch, fashion, distilbert)}
+SETS = {
+    each.__name__: each for each in (images, photo, coco, captions, reddit, nci1, qm9, fastpitch, fashion, distilbert)
+}
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] not in SETS:

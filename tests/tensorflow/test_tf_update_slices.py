@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def told(function: Callable[..., Any]) -> list[Any]:
     """For each part: its operations, state and numbers, and the op that needs the whole variable; the joint numbers."""
     v, traced, trained = traced_update(function)
     names = {resource_of(one.handle): name for name, one in v.items()}
-    slicer = Slicer(traced, trained, "mine")
+    slicer = Slicer(traced, trained, "mine", alone=True)
 
     def number(tensor: Any) -> str:
         outside = slicer.outside(tensor)
@@ -133,7 +134,8 @@ def told(function: Callable[..., Any]) -> list[Any]:
 def sharded(function: Callable[..., Any]) -> bool:
     """Whether replicas can update shards of the variables; an error says why not."""
     _, traced, trained = traced_update(function)
-    return PipelineRule(None, traced, trained, "mine", {}, True, 1).joins
+    program = SimpleNamespace(ir=SimpleNamespace(replication_factor=1))
+    return PipelineRule(program, traced, trained, "mine", {}, True, 1).joins
 
 
 @pytest.mark.parametrize("name", UPDATES)
@@ -146,6 +148,6 @@ def test_the_parts_of_an_update(name: str, golden: Golden) -> None:
 def test_a_scalar_is_element_by_element() -> None:
     v = tf.Variable(1.0)
     traced = trace("update", lambda g: descent(v, tf.reduce_sum(tf.stack([g, g]))), [tf.TensorSpec([])], automatic=True)
-    (part,) = Slicer(traced, [resource_of(v.handle)], "mine").slices
+    (part,) = Slicer(traced, [resource_of(v.handle)], "mine", alone=True).slices
     assert elementwise(part, []) is None
     assert elementwise(part, [2]).type in ("Sum", "Pack")

@@ -268,6 +268,11 @@ class _Writer:
         traced, program, arguments = self.traced.training, self.program, self.arguments
         if traced is None or self.loss is None:
             return None
+        several = traced.reduction == "several"
+        if several and program.ir.replication_factor > 1:
+            raise NotImplementedError(
+                "pipeline: gradients of some variables are reduced over the replicas in another way"
+            )
         # Replicas whose gradients are not reduced would train apart without an error.
         if program.ir.replication_factor > 1 and traced.reduction is None:
             raise ValueError(
@@ -292,7 +297,7 @@ class _Writer:
             rule,
             joint=rule if rule.joins else None,
             reduction=arguments.reduction_method.name.lower(),
-            replica_reduction=traced.reduction or "mean",
+            replica_reduction="mean" if several else traced.reduction or "mean",
             accumulator_dtype=types.__getitem__,
         )
 

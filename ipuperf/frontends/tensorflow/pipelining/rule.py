@@ -100,7 +100,7 @@ class PipelineRule(UpdateRule):
         self._traced = update
         self._name = name
         self._values = values
-        self._slicer = Slicer(update, variables, name)
+        self._slicer = Slicer(update, variables, name, program.ir.replication_factor == 1)
         self._slices = {s.variable: s for s in self._slicer.slices}
         if sharded:
             self._check_elementwise()

@@ -34,7 +34,8 @@ class TracedTraining:
         variables: those that it trains.
         update: its ``apply_gradients``; the arguments are the gradients.
         mapping: what its ``compute_gradients`` makes of gradients; None: they stay as they are.
-        reduction: of gradients over the replicas: ``mean``, ``sum``; None: they are not reduced.
+        reduction: of gradients over the replicas: ``mean``, ``sum``, ``several`` (some in another way than others, as
+            one replica may); None: they are not reduced.
         name: its name, for errors.
     """
 
@@ -201,16 +202,12 @@ def _training(
 
 
 def _reduction(update: TracedFunction, opt: Any) -> str | None:
-    """How the update reduces its gradients over the replicas.
-
-    Raises:
-        NotImplementedError: some of them in another way than others.
-    """
+    """How the update reduces its gradients over the replicas."""
     gradients = list(update.arguments)
     # Gradients that the update does not use say nothing about how it reduces.
     kinds = {tuple(reductions_of(t, gradients)) for t in gradients if t.consumers()}
     if len(kinds) > 1 or any(len(kind) > 1 for kind in kinds):
-        raise NotImplementedError("pipeline: gradients of some variables are reduced over the replicas in another way")
+        return "several"
     names = [kind for (kind,) in kinds if kind] if kinds != {()} else []
     if any(isinstance(w, CrossReplicaOptimizer) for w in wrappers(opt)):
         return "mean"

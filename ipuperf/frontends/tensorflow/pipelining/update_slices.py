@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from ..importer import Resource, resource_of
+from ..importer.collectives import AllReduce
+from ..importer.markers import is_marker, meaning_of
 from ..importer.needed import SideEffects
 from ..importer.operations import OPERATIONS
 from ..importer.tracer import TracedFunction, changed_by
@@ -52,7 +54,22 @@ class Joint:
     results: dict[int, tf.Tensor] = field(default_factory=dict)
 
 
-def find_joint(update: TracedFunction, count: int) -> Joint:
+def _vanishes(op: tf.Operation, alone: bool) -> bool:
+    """Whether an op is the difference of a tensor and itself, which depends on nothing; ``alone``: as in the only
+    replica, where reductions pass tensors on."""
+    return op.type == "Sub" and _passed(op.inputs[0], alone) is _passed(op.inputs[1], alone)
+
+
+def _passed(tensor: tf.Tensor, alone: bool) -> tf.Tensor:
+    """What a tensor is passed on from."""
+    while tensor.op.type in ("Identity", "IdentityN") or (
+        alone and is_marker(tensor.op) and isinstance(meaning_of(tensor.op), AllReduce)
+    ):
+        tensor = tensor.op.inputs[tensor.value_index]
+    return tensor
+
+
+def find_joint(update: TracedFunction, count: int, alone: bool) -> Joint:
     """The numbers of an update with ``count`` gradients that depend on several of them, but on no variable: tensors of
     at most as many elements as there are gradients."""
     depends: dict[int, frozenset[int]] = {id(t): frozenset([i]) for i, t in enumerate(update.arguments)}
@@ -63,6 +80,8 @@ def find_joint(update: TracedFunction, count: int) -> Joint:
         # IdentityN groups unrelated tensors, so each result follows its own operand only.
         if op.type == "IdentityN":
             depends.update({id(t): depends.get(id(u), frozenset()) for t, u in zip(op.outputs, op.inputs)})
+            continue
+        if _vanishes(op, alone):
             continue
         sources = [depends.get(id(t), frozenset[int]()) for t in op.inputs]
         of = frozenset[int]().union(*sources)
@@ -97,15 +116,17 @@ class Slicer:
         update: the traced ``apply_gradients``; its arguments are the gradients of ``variables``.
         variables: the trained variables.
         name: the optimiser's, for errors.
+        alone: there is one replica.
     """
 
-    def __init__(self, update: TracedFunction, variables: Sequence[Resource], name: str) -> None:
+    def __init__(self, update: TracedFunction, variables: Sequence[Resource], name: str, alone: bool) -> None:
         self._update = update
+        self._alone = alone
         self._name = name
         self.slices = [UpdateSlice(v) for v in variables]
         self._outside = {id(inside): outside for outside, inside in update.graph.captures}
         self._gradients = {id(t): number for number, t in enumerate(update.arguments)}
-        self.joint = find_joint(update, len(self.slices))
+        self.joint = find_joint(update, len(self.slices), alone)
         self._cut()
 
     def _cut(self) -> None:
@@ -186,7 +207,8 @@ class Slicer:
             if id(tensor) in self._outside or id(tensor) in self._gradients:
                 inputs[id(tensor)] = tensor
             passed = tensor.op.type == "IdentityN"
-            waiting += [tensor.op.inputs[tensor.value_index]] if passed else list(tensor.op.inputs)
+            if not _vanishes(tensor.op, self._alone):
+                waiting += [tensor.op.inputs[tensor.value_index]] if passed else list(tensor.op.inputs)
         return inputs
 
     def outside(self, inside: tf.Tensor) -> tf.Tensor:

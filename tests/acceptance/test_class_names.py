@@ -13,10 +13,10 @@ import ipuperf
 #: Names that users know from PyTorch, TensorFlow, PopXL, PopTorch, libpva or examples_utils, and what the front ends'
 #: classes are.
 UPSTREAM = set(
-    """Adam Attribute Block Call Choice CommGroupType Constant CrossReplicaOptimizer DataLoader DeviceConnectionType
-    Dropout Embedding Graph GroupNormalization IpuOptimizer Ir Liveness MeanReductionStrategy Module Options Phase
-    PipelineStage PopnnDynamicGRU PopnnGRU PopnnLSTM Program ReductionType RemoteBuffer ReplicaGrouping Run Stream
-    SyncPattern Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
+    """Adam Attribute Block Call Channel Choice CommGroupType Constant CrossReplicaOptimizer DataLoader
+    DeviceConnectionType Dropout Embedding Graph GroupNormalization IpuOptimizer Ir Liveness MeanReductionStrategy
+    Module Options Phase PipelineStage PopnnDynamicGRU PopnnGRU PopnnLSTM Program ReductionType RemoteBuffer
+    ReplicaGrouping Run Stream SyncPattern Tensor TensorLocation TensorLocationSettings TensorSpec Variable""".split()
 )
 #: A front end's or a room's own form of the class of the same name.
 SPECIAL = {"Builder", "Op"}

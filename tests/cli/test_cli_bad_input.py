@@ -65,7 +65,7 @@ MACHINES = {
     "digits.toml": "digits.toml: not valid TOML",
     "binary.toml": "binary.toml: ",
     "huge.toml": "huge.toml: chip.clock: value = 1e+300 GHz, a frequency must not exceed 100 GHz",
-    "many.toml": "many.toml: system.ipus: 65536 IPUs, allowed: 2048 at most",
+    "many.toml": "many.toml: system.ipus: 65536 IPUs in 16 IPU-Machines of 4, allowed: 61 to 64",
 }
 CHIPS = {
     **dict.fromkeys(["''", "gc3"], "allowed: gc2, mk1, gc200"),

@@ -14,7 +14,7 @@ import pytest
 from blocks import ROOT, Block, blocks_of, run, steps_of, text_of
 
 EXAMPLES = ROOT.parent / "shared" / "upstream" / "examples"
-PAGES = ("docs/applications/popxl.md", "docs/applications/poptorch.md")
+PAGES = tuple(f"docs/applications/{page}.md" for page in ("popxl", "poptorch", "tensorflow"))
 BESIDE = "docs/applications/index.md"
 """Its files make what programs would download, and let ``popxl`` stand for ipuperf in test runs."""
 DATA = "docs/applications/make_data.py"

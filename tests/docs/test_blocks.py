@@ -83,7 +83,7 @@ ELSEWHERE = {
         "by tests/docs/test_guides.py",
     ),
     **dict.fromkeys(
-        [f"docs/applications/{page}.md" for page in ("index", "popxl", "poptorch")],
+        [f"docs/applications/{page}.md" for page in ("index", "popxl", "poptorch", "tensorflow")],
         "by tests/docs/test_applications.py",
     ),
 }

@@ -32,14 +32,14 @@ def kept(folder: Path, size: int, used: float, number: int) -> Path:
     [
         ("off", "/var/xdg", None),
         ("/var/mine", "/var/xdg", "/var/mine"),
-        ("~/mine", "", "/home/me/mine"),
+        ("~/mine", "", "/srv/me/mine"),
         ("", "/var/xdg", "/var/xdg/ipuperf"),
-        ("", "relative", "/home/me/.cache/ipuperf"),
-        ("", "", "/home/me/.cache/ipuperf"),
+        ("", "relative", "/srv/me/.cache/ipuperf"),
+        ("", "", "/srv/me/.cache/ipuperf"),
     ],
 )
 def test_where_it_is(named: str, xdg: str, folder: str | None, monkeypatch: Any) -> None:
-    for name, value in ((cache.VARIABLE, named), ("XDG_CACHE_HOME", xdg), ("HOME", "/home/me")):
+    for name, value in ((cache.VARIABLE, named), ("XDG_CACHE_HOME", xdg), ("HOME", "/srv/me")):
         monkeypatch.setenv(name, value)
     assert cache.cache_folder() == (None if folder is None else Path(folder))
 

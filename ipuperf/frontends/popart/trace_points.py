@@ -28,7 +28,8 @@ class Tracepoint:
     """A ``with`` statement that records nothing."""
 
     def __init__(self, channel: Channel, label: str) -> None:
-        self.channel = channel
+        if not isinstance(channel, Channel):
+            raise TypeError(f"Tracepoint(channel): {channel!r}, allowed: what createTraceChannel gives")
         self.label = label
 
     def __enter__(self) -> Tracepoint:

@@ -1,7 +1,7 @@
 """Rows that a mask selects while a model is exported: ``x[mask]``, ``torch.where(mask)`` and what is computed of them.
 
 How many there are depends on data, but no more than the mask has places. So all places stay, each with the truth
-whether it was selected (:class:`Rows`). What treats rows one by one is computed of all of them. What joins them (sums,
+whether it was selected (:class:`_Rows`). What treats rows one by one is computed of all of them. What joins them (sums,
 means, losses, writing rows back) leaves out those that were not selected. These hold a harmless number, so that no
 gradient of theirs is infinite. Anything else is refused, as its result would need the number of rows.
 """
@@ -73,7 +73,7 @@ class _Sizes(tuple[int, ...]):
         refuse("the number")
 
 
-class Rows:
+class _Rows:
     """The rows of ``every`` where ``kept`` holds."""
 
     __hash__ = object.__hash__
@@ -126,10 +126,10 @@ class Rows:
             refuse(name)
         return lambda *args, **kwargs: called(function, (self, *args), kwargs)
 
-    def harmless(self) -> Rows:
+    def harmless(self) -> _Rows:
         """The same with numbers that do no harm in the other rows."""
         number = _HARMLESS if self.every.is_floating_point() else 0
-        return Rows(torch.where(_over(self.kept, self.every), self.every, number), self.kept)
+        return _Rows(torch.where(_over(self.kept, self.every), self.every, number), self.kept)
 
     def zeroed(self) -> torch.Tensor:
         """All rows, the other ones of zeros."""
@@ -137,16 +137,16 @@ class Rows:
 
 
 def _operator(function: Callable[..., Any], swapped: bool = False) -> Callable[..., Any]:
-    def run(self: Rows, other: Any) -> Any:
+    def run(self: _Rows, other: Any) -> Any:
         return called(function, (other, self) if swapped else (self, other), {})
 
     return run
 
 
 for _name, _function in _OPERATORS.items():
-    setattr(Rows, f"__{_name}__", _operator(_function))
+    setattr(_Rows, f"__{_name}__", _operator(_function))
     if _name in ("add", "mul", "sub", "truediv", "pow"):
-        setattr(Rows, f"__r{_name}__", _operator(_function, swapped=True))
+        setattr(_Rows, f"__r{_name}__", _operator(_function, swapped=True))
 
 
 def _over(kept: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -162,11 +162,11 @@ def _leaves(value: Any) -> list[Any]:
 
 def has_rows(*values: Any) -> bool:
     """Whether there are selected rows among these."""
-    return any(isinstance(leaf, Rows) for leaf in _leaves(values))
+    return any(isinstance(leaf, _Rows) for leaf in _leaves(values))
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Rows):
+    if isinstance(value, _Rows):
         return value.every
     return type(value)(map(_plain, value)) if isinstance(value, (list, tuple)) and has_rows(value) else value
 
@@ -174,14 +174,14 @@ def _plain(value: Any) -> Any:
 def called(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """``func(*args, **kwargs)``, some of whose arguments are rows."""
     name = getattr(func, "__name__", "").strip("_")
-    rows = [leaf for leaf in _leaves([*args, *kwargs.values()]) if isinstance(leaf, Rows)]
+    rows = [leaf for leaf in _leaves([*args, *kwargs.values()]) if isinstance(leaf, _Rows)]
     kept = rows[0].kept
     if any(row.kept is not kept for row in rows):
         refuse(f"{name} with rows of another mask")
-    if not isinstance(args[0], Rows) and name in _WRITING:
+    if not isinstance(args[0], _Rows) and name in _WRITING:
         return _WRITING[name](func, *args, **kwargs)
-    if name in _SHAPED and isinstance(args[0], Rows):
-        return Rows(_SHAPED[name](*args, **kwargs), kept)
+    if name in _SHAPED and isinstance(args[0], _Rows):
+        return _Rows(_SHAPED[name](*args, **kwargs), kept)
     if name in _LOSSES:
         return _loss(func, kept, *args, **kwargs)
     if name in _LABELLED:
@@ -190,31 +190,31 @@ def called(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _along(func, name, *args, **kwargs)
     if name not in _EACH and name not in _WITH_WEIGHTS:
         refuse(name)
-    _check_axes(name, [leaf for leaf in _leaves([*args, *kwargs.values()]) if isinstance(leaf, (Rows, torch.Tensor))])
+    _check_axes(name, [leaf for leaf in _leaves([*args, *kwargs.values()]) if isinstance(leaf, (_Rows, torch.Tensor))])
     if name in _SINGULAR:
-        args = [operand.harmless() if isinstance(operand, Rows) else operand for operand in args]
-    return Rows(func(*_plain(tuple(args)), **{key: _plain(value) for key, value in kwargs.items()}), kept)
+        args = [operand.harmless() if isinstance(operand, _Rows) else operand for operand in args]
+    return _Rows(func(*_plain(tuple(args)), **{key: _plain(value) for key, value in kwargs.items()}), kept)
 
 
 def _check_axes(name: str, operands: Sequence[Any]) -> None:
     """Rows have to stand in the first axis of the result, and operands that are none must not have that axis."""
     first, *others = operands
     if name in _WITH_WEIGHTS:
-        if not isinstance(first, Rows) or has_rows(others) or first.dim() < 2 - (name == "embedding"):
+        if not isinstance(first, _Rows) or has_rows(others) or first.dim() < 2 - (name == "embedding"):
             refuse(f"{name} with an operand")
         return
     axes = max(operand.dim() for operand in operands)
     for operand in operands:
-        if operand.dim() < axes if isinstance(operand, Rows) else operand.dim() == axes and operand.shape[0] > 1:
+        if operand.dim() < axes if isinstance(operand, _Rows) else operand.dim() == axes and operand.shape[0] > 1:
             refuse(f"{name} with other rows")
 
 
-def _axes(x: Rows, dim: Any) -> list[int]:
+def _axes(x: _Rows, dim: Any) -> list[int]:
     axes = dim if isinstance(dim, (list, tuple)) else [dim]
     return [axis % x.dim() if isinstance(axis, int) else refuse("a comparison") for axis in axes]
 
 
-def _along(func: Any, name: str, x: Rows, *args: Any, **kwargs: Any) -> Any:
+def _along(func: Any, name: str, x: _Rows, *args: Any, **kwargs: Any) -> Any:
     """A function of axes: of others than the rows', or a sum or mean of all rows."""
     where = {"norm": 1, "topk": 1, "normalize": 1}.get(name, 0)
     dim = kwargs.get("dim", args[where] if len(args) > where else None)
@@ -225,8 +225,8 @@ def _along(func: Any, name: str, x: Rows, *args: Any, **kwargs: Any) -> Any:
     if dim is not None and 0 not in _axes(x, dim):
         found = func(x.every, *args, **kwargs)
         if isinstance(found, torch.Tensor):
-            return Rows(found, x.kept)
-        return type(found)([Rows(each, x.kept) for each in found])
+            return _Rows(found, x.kept)
+        return type(found)([_Rows(each, x.kept) for each in found])
     if (
         name in ("sum", "mean")
         and (dim is None or _axes(x, dim) == [0])
@@ -242,23 +242,23 @@ def _along(func: Any, name: str, x: Rows, *args: Any, **kwargs: Any) -> Any:
 
 def _loss(func: Any, kept: torch.Tensor, *args: Any, reduction: str = "mean", **kwargs: Any) -> Any:
     plain = {key: _plain(value) for key, value in kwargs.items()}
-    each = Rows(func(*_plain(tuple(args)), **plain, reduction="none"), kept)
+    each = _Rows(func(*_plain(tuple(args)), **plain, reduction="none"), kept)
     return each if reduction == "none" else _along(getattr(torch, reduction), reduction, each)
 
 
 def _labelled(func: Any, x: Any, target: Any, *args: Any, ignore_index: int = -100, **kwargs: Any) -> Any:
     """A loss of labels: those of other rows are to be ignored."""
-    if not isinstance(x, Rows) or not isinstance(target, Rows) or target.dtype.is_floating_point or len(args) > 1:
+    if not isinstance(x, _Rows) or not isinstance(target, _Rows) or target.dtype.is_floating_point or len(args) > 1:
         refuse("a loss of probabilities")
     labels = torch.where(_over(target.kept, target.every), target.every, ignore_index)
     found = func(x.every, labels, *args, ignore_index=ignore_index, **kwargs)
-    return Rows(found, x.kept) if kwargs.get("reduction") == "none" else found
+    return _Rows(found, x.kept) if kwargs.get("reduction") == "none" else found
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-def _index_of_rows(x: Rows, index: Any) -> torch.Tensor:
+def _index_of_rows(x: _Rows, index: Any) -> torch.Tensor:
     parts = index if isinstance(index, tuple) else (index,)
     if not parts or not (parts[0] == slice(None) or parts[0] is Ellipsis) or has_rows(index):
         refuse("an index")
@@ -267,24 +267,24 @@ def _index_of_rows(x: Rows, index: Any) -> torch.Tensor:
     return x.every[index]
 
 
-def _viewed(x: Rows, *shape: Any) -> torch.Tensor:
+def _viewed(x: _Rows, *shape: Any) -> torch.Tensor:
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
     if not sizes or sizes[0] != -1 or math.prod(sizes[1:]) != math.prod(x.every.shape[1:]):
         refuse("a view that joins or divides")
     return x.every.reshape(x.every.shape[0], *sizes[1:])
 
 
-def _flattened(x: Rows, start_dim: int = 0, end_dim: int = -1) -> torch.Tensor:
+def _flattened(x: _Rows, start_dim: int = 0, end_dim: int = -1) -> torch.Tensor:
     if start_dim == 0 and x.dim() > 1:
         refuse("flatten")
     return x.every.flatten(start_dim, end_dim)
 
 
-def _squeezed(x: Rows, dim: int) -> torch.Tensor:
+def _squeezed(x: _Rows, dim: int) -> torch.Tensor:
     return refuse("squeeze") if dim % x.dim() == 0 else x.every.squeeze(dim)
 
 
-def _unsqueezed(x: Rows, dim: int) -> torch.Tensor:
+def _unsqueezed(x: _Rows, dim: int) -> torch.Tensor:
     return refuse("unsqueeze") if dim in (0, -x.dim() - 1) else x.every.unsqueeze(dim)
 
 
@@ -320,7 +320,7 @@ def _kept(mask: torch.Tensor) -> torch.Tensor:
     return flat
 
 
-def selected(x: torch.Tensor, index: Any) -> Rows:
+def selected(x: torch.Tensor, index: Any) -> _Rows:
     """``x[mask]``, or ``x[mask, ...]`` with slices and new axes."""
     parts = tuple(index) if isinstance(index, (list, tuple)) else (index,)
     mask, others = parts[0], parts[1:]
@@ -329,10 +329,10 @@ def selected(x: torch.Tensor, index: Any) -> Rows:
     if mask.shape != x.shape[: mask.dim()]:
         raise IndexError(f"a mask of shape {tuple(mask.shape)} does not fit a tensor of shape {tuple(x.shape)}")
     rest = (slice(None), *others)
-    return Rows(x.reshape(-1, *x.shape[mask.dim() :])[rest], _kept(mask)).harmless()
+    return _Rows(x.reshape(-1, *x.shape[mask.dim() :])[rest], _kept(mask)).harmless()
 
 
-def masked_select(x: torch.Tensor, mask: torch.Tensor) -> Rows:
+def masked_select(x: torch.Tensor, mask: torch.Tensor) -> _Rows:
     """``torch.masked_select``."""
     return selected(x, mask) if x.shape == mask.shape else selected(*torch.broadcast_tensors(x, mask))
 
@@ -346,29 +346,29 @@ def nonzero(mask: torch.Tensor, *, as_tuple: bool = False) -> Any:
     """``torch.nonzero``."""
     kept = _kept(mask if mask.dtype == torch.bool else mask != 0)
     places = torch.unravel_index(torch.arange(mask.numel()), mask.shape)
-    return tuple(Rows(place, kept) for place in places) if as_tuple else Rows(torch.stack(places, 1), kept)
+    return tuple(_Rows(place, kept) for place in places) if as_tuple else _Rows(torch.stack(places, 1), kept)
 
 
 # -- tensors are read and written at rows ------------------------------------------------------------------------------
 
 
-def _read(func: Any, x: torch.Tensor, index: Any) -> Rows:
+def _read(func: Any, x: torch.Tensor, index: Any) -> _Rows:
     parts = index if isinstance(index, tuple) else (index,)
     others = [part for part in parts if isinstance(part, torch.Tensor)]
-    positions = [place for place, part in enumerate(parts) if isinstance(part, Rows)]
+    positions = [place for place, part in enumerate(parts) if isinstance(part, _Rows)]
     if others or positions != list(range(len(positions))):
         refuse("an index beside that")
     kept = parts[0].kept
-    places = tuple(part.zeroed() if isinstance(part, Rows) else part for part in parts)
-    return Rows(x[places], kept).harmless()
+    places = tuple(part.zeroed() if isinstance(part, _Rows) else part for part in parts)
+    return _Rows(x[places], kept).harmless()
 
 
-def _index_select(func: Any, x: torch.Tensor, dim: int, index: Rows) -> Rows:
-    return refuse("index_select") if dim % x.dim() else Rows(x.index_select(0, index.zeroed()), index.kept).harmless()
+def _index_select(func: Any, x: torch.Tensor, dim: int, index: _Rows) -> _Rows:
+    return refuse("index_select") if dim % x.dim() else _Rows(x.index_select(0, index.zeroed()), index.kept).harmless()
 
 
-def _index_add(func: Any, x: torch.Tensor, dim: int, index: Rows, source: Rows, *, alpha: Any = 1) -> torch.Tensor:
-    if dim % x.dim() or not isinstance(index, Rows) or not isinstance(source, Rows):
+def _index_add(func: Any, x: torch.Tensor, dim: int, index: _Rows, source: _Rows, *, alpha: Any = 1) -> torch.Tensor:
+    if dim % x.dim() or not isinstance(index, _Rows) or not isinstance(source, _Rows):
         refuse("index_add")
     found: torch.Tensor = func(x, 0, index.zeroed(), source.zeroed() * alpha)
     return found
@@ -379,7 +379,7 @@ def _write(func: Any, x: torch.Tensor, index: Any, value: Any) -> None:
     if is_mask(index):
         mask = index[0] if isinstance(index, (list, tuple)) else index
         if (
-            not isinstance(value, Rows)
+            not isinstance(value, _Rows)
             or (isinstance(index, (list, tuple)) and len(index) > 1)
             or value.kept is not _kept(mask)
         ):
@@ -388,11 +388,11 @@ def _write(func: Any, x: torch.Tensor, index: Any, value: Any) -> None:
         x.copy_(torch.where(mask.reshape(*mask.shape, *(1,) * (x.dim() - mask.dim())), shown, x))
         return
     rows = index[0] if isinstance(index, tuple) and len(index) == 1 else index
-    if not isinstance(rows, Rows) or rows.dim() != 1:
+    if not isinstance(rows, _Rows) or rows.dim() != 1:
         refuse("another index")
     # Rows that were not selected are written behind the end.
     place = torch.where(rows.kept, rows.every, x.shape[0])
-    given = value.every if isinstance(value, Rows) else torch.as_tensor(value, dtype=x.dtype)
+    given = value.every if isinstance(value, _Rows) else torch.as_tensor(value, dtype=x.dtype)
     given = given.to(x.dtype).expand(place.shape[0], *x.shape[1:])
     x.copy_(torch.cat([x, torch.zeros_like(x[:1])]).index_put((place,), given)[:-1])
 

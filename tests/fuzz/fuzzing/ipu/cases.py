@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from ipuperf.tensorflow.python import ipu
 
 REPLICAS, RATE = 2, 0.25
 tf1 = tf.compat.v1
+LIBRARY = Path(__file__).with_name("libscaled.so")
+"""A library that is not there; the module beside it stands for it."""
 Drawn = tuple[list[list[Any]], dict[str, Any]]
 
 
@@ -63,6 +66,16 @@ def _one(r: random.Random) -> Drawn:
 def _two(r: random.Random) -> Drawn:
     shape = _shape(r)
     return [["normal", shape], ["normal", shape]], {}
+
+
+def _scaling(r: random.Random) -> Drawn:
+    operands, _ = _two(r)
+    return operands, {"attributes": str(r.choice([0.5, -2.0, 3.0]))}
+
+
+def _of_library(function: Callable[..., Any], a: Any, b: Any, attributes: str) -> Any:
+    outs = {"output_types": [a.dtype], "output_shapes": [a.shape]}
+    return function([a, b], str(LIBRARY), outs=outs, attributes=attributes)[0]
 
 
 def _vector(r: random.Random) -> Drawn:
@@ -377,6 +390,7 @@ PROGRAMS = {
     "custom_ops.codelet_expression_op": Case(
         _two, lambda a, b: a * b + 1, lambda f, a, b: f(lambda p, q: p * q + 1.0, a, b)
     ),
+    "custom_ops.precompiled_user_op": Case(_scaling, lambda a, b, attributes: a * b * float(attributes), _of_library),
 }
 
 # -- shards and replicas -----------------------------------------------------------------------------------------------

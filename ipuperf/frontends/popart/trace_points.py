@@ -30,7 +30,7 @@ class Tracepoint:
     def __init__(self, channel: Channel, label: str) -> None:
         if not isinstance(channel, Channel):
             raise TypeError(f"Tracepoint(channel): {channel!r}, allowed: what createTraceChannel gives")
-        self.label = label
+        self.channel, self.label = channel, label
 
     def __enter__(self) -> Tracepoint:
         return self

@@ -112,7 +112,7 @@ def keras_pipeline() -> None:
         with keras.ipu.PipelineStage(0):
             x = keras.layers.Dense(8, activation="relu", name="first")(inputs)
         with keras.ipu.PipelineStage(1):
-            x = keras.layers.Dense(2, name="second")(keras.layers.LayerNormalization()(x))
+            x = keras.layers.Dense(2, name="second")(keras.layers.LayerNormalization(name="norm")(x))
         model = keras.Model(inputs, x)
         model.set_pipelining_options(gradient_accumulation_steps_per_replica=4)
         model.compile("adam", "mse", steps_per_execution=4)
@@ -153,7 +153,7 @@ PROGRAMS = {
 INSIDE = {
     "bert": {"Bert.words", "Bert.0.qkv", "Bert.1.down", "Bert.head"},
     "gpt": {"blocks.0", "blocks.0.mlp.2", "blocks.1.qkv", "blocks.3.norm", "head", "tokens"},
-    "keras pipeline": {"first", "second", "layer_normalization"},
+    "keras pipeline": {"first", "second", "norm"},
     "remote variables": {"Classifier.fc1", "Classifier.fc4"},
     "transformer": {"Layer.attention.qkv", "Head.logits", "Embeddings.word"},
     "resnet50": {"blocks.0.reduce", "blocks.12.expand"},

@@ -27,7 +27,7 @@ def sparse(values: Any, b: Any) -> Any:
 
 CASES = {
     "cholesky": (lambda w: L.cholesky(positive(w)), W),
-    "cholesky_upper": (lambda w: torch.cholesky(positive(w), upper=True), W),
+    "cholesky_upper": (lambda w: L.cholesky(positive(w), upper=True), W),
     "cholesky_solve": (lambda w, b: torch.cholesky_solve(b, L.cholesky(positive(w))), W, B),
     "det": (lambda w: L.det(w), W),
     "det_of_one_matrix": (lambda w: w.det(), W[0]),

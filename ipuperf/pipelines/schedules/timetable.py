@@ -158,10 +158,11 @@ class Timetable:
         """Whether a stage has a cell of a kind in a time step."""
         if not 0 <= step < len(self.steps):
             return False
-        written, number = self.steps, step
-        if isinstance(written, FoldedSteps):
-            written, number = written.written, step - written.turn(step) * written.period
-        row = written[number][self.ipus.index(self.devices[stage][0])]
+        steps: Sequence[Step] = self.steps
+        if isinstance(steps, FoldedSteps):
+            step -= steps.turn(step) * steps.period
+            steps = steps.written
+        row = steps[step][self.ipus.index(self.devices[stage][0])]
         return any((cell.kind, cell.stage) == (kind, stage) for cell in row)
 
     @property

@@ -78,7 +78,7 @@ RULES: dict[str, Any] = {
     "parallel": phased_parallel,
     "parallel inference": lambda stages, count: phased_parallel(stages, count, inference=True),
 }
-EVERY = (*range(1, 12), 13, 16, 17, 20, 23, 24, 29, 30, 36, 37, 42, 48, 53, 60, 61, 72, 84, 91, 96, 120)
+EVERY = (*range(1, 12), 13, 17, 24, 29, 36, 37, 48, 53, 60, 84, 91, 120)
 """Micro-batches: below the ramps, within them, odd ones, some periods more."""
 SIZES = [((1, 3, 4), (1, 6, 7, 24, 35, 41, 48)), pytest.param((1, 2, 3, 4, 6), EVERY, marks=pytest.mark.heavy)]
 
@@ -131,7 +131,7 @@ SOME = [(1, False, 0, True), (1, False, 3, False), (1, True, 0, False), (3, Fals
 
 @pytest.mark.parametrize(
     ("stages", "counts", "loops"),
-    [((3, 4), (7, 24, 36, 60), SOME), pytest.param((1, 2, 3, 4, 6), EVERY, LOOPS, marks=pytest.mark.heavy)],
+    [((3, 4), (7, 24, 36, 60), SOME), pytest.param((1, 2, 4), (5, 12, 30, 41, 84), LOOPS, marks=pytest.mark.heavy)],
 )
 @pytest.mark.parametrize("name", RULES)
 def test_programs_of_windows(name: str, stages: Sequence[int], counts: Sequence[int], loops: Sequence[Any]) -> None:

@@ -96,13 +96,16 @@ def _check_operands(op: Op, callee: Graph, operands: Sequence[Tensor]) -> None:
         raise ShapeError(
             f"{op.where()}: {len(operands)} operands for the {len(callee.inputs)} inputs of graph {callee.name!r}"
         )
-    for operand, parameter in zip(operands, callee.inputs, strict=True):
-        # Specs are mostly the same object, which is the quicker test.
-        if operand.spec is not parameter.spec and operand.spec != parameter.spec:
-            raise ShapeError(
-                f"{op.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
-                f"{callee.name!r} is {_full(parameter)}"
-            )
+    pairs = zip(operands, callee.inputs, strict=True)
+    # Specs are mostly the same object, which is the quicker test.
+    differing = [(t, parameter) for t, parameter in pairs if t.spec is not parameter.spec and t.spec != parameter.spec]
+    if differing:
+        operand, parameter = differing[0]
+        more = f"; {len(differing) - 1} more operands differ" if len(differing) > 1 else ""
+        raise ShapeError(
+            f"{op.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
+            f"{callee.name!r} is {_full(parameter)}{more}"
+        )
 
 
 def _full(tensor: Tensor) -> str:

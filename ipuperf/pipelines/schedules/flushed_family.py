@@ -73,13 +73,13 @@ def interleaved_one_forward_one_backward(
         )
 
     def rows(count: int) -> list[list[Cell]]:
-        turns, found = list(_turns(ipus, chunks, count)), []
+        turns, placed = list(_turns(ipus, chunks, count)), []
         for ipu in range(ipus):
             forwards = [Cell("F", chunk * ipus + ipu, number) for chunk, number in turns]
             backwards = [Cell("B", (chunks - 1 - chunk) * ipus + ipu, number) for chunk, number in turns]
             # Megatron's warm-up: two forwards for each later IPU, and one group for each chunk but the last.
-            found.append(_alternating(forwards, backwards, 2 * (ipus - 1 - ipu) + (chunks - 1) * ipus))
-        return found
+            placed.append(_alternating(forwards, backwards, 2 * (ipus - 1 - ipu) + (chunks - 1) * ipus))
+        return placed
 
     # One micro-batch for each IPU is a group, and each of its stages takes two steps.
     return _assembled(name, micro_batches, groups, rows, stages, 2 * stages, ipus)

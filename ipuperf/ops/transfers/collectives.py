@@ -21,7 +21,7 @@ from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, Tensor
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice, instance
 
 from ..base import Arrays, Environment, Gradients, Kernel, Op
-from ..binding import sequence
+from ..binding import sequence, working_dtype
 from ..shape import Reshape
 from ..work import Copy, GroupCollective, Work
 
@@ -73,11 +73,6 @@ def _reducer(source: np.ndarray, result: np.ndarray, op: str, size: int) -> Call
             np.multiply(result, np.float32(1.0 / size), out=result)
 
     return run
-
-
-def _wide(dtype: np.dtype) -> np.dtype:
-    """The type in which values of ``dtype`` are reduced."""
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def check_group(op: Op, group: ReplicaGrouping) -> None:
@@ -152,7 +147,7 @@ class ReplicatedAllReduce(_Collective):
         if not (np.may_share_memory(source, value) and np.may_share_memory(target, out)):
             return _through_copies(value, out, group, self.op, env)
         shape = (source.shape[0], *source.shape[2:])
-        result = env.scratch(shape, _wide(value.dtype))
+        result = env.scratch(shape, working_dtype(value.dtype))
         combine, spread = _reducer(source, result, self.op, group.group_size), result[:, np.newaxis]
         return sequence(combine, _copier(target, spread))
 
@@ -173,7 +168,7 @@ def _through_copies(
     """All-reduce for arrays whose replica axis cannot be regrouped as a view: through contiguous copies."""
     copy = env.scratch(value.shape, value.dtype, 1)
     source = by_group(copy, group)
-    result = env.scratch((source.shape[0], *source.shape[2:]), _wide(value.dtype))
+    result = env.scratch((source.shape[0], *source.shape[2:]), working_dtype(value.dtype))
     combine, spread = _reducer(source, result, op, group.group_size), result[:, np.newaxis]
     return sequence(_copier(copy, value), combine, _copier(source, spread), _copier(out, copy))
 
@@ -223,7 +218,7 @@ class ReplicatedReduceScatter(_Collective):
             if self.op == "local":
                 parts.append(_copier(goal, source[:, member, :, start:stop]))
             elif stop > start:
-                result = env.scratch(goal.shape, _wide(out.dtype))
+                result = env.scratch(goal.shape, working_dtype(out.dtype))
                 parts.append(_reducer(source[..., start:stop], result, self.op, group.group_size))
                 parts.append(_copier(goal, result))
             if pad.size:

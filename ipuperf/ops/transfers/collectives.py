@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -130,8 +129,6 @@ class ReplicatedAllReduce(_Collective):
     over the group, that of a mean is their mean.
     """
 
-    type: ClassVar[str] = "ReplicatedAllReduce"
-
     def infer(self) -> list[TensorSpec]:
         """The operand's shape and type; raises for a group or operator that does not fit the program."""
         return [self.like(self.check())]
@@ -176,7 +173,6 @@ def _through_copies(
 class ReplicatedAllReduceInplace(ReplicatedAllReduce):
     """As :class:`ReplicatedAllReduce`, changing its operand; the output is the operand."""
 
-    type: ClassVar[str] = "ReplicatedAllReduceInplace"
     in_place = True
 
     def work(self) -> Sequence[Work]:
@@ -191,8 +187,6 @@ class ReplicatedReduceScatter(_Collective):
     ``rts``: the output remembers the whole shape as its ``meta_shape``. Output: ``(ceil(elements / group size),)``,
     zero padded.
     """
-
-    type: ClassVar[str] = "ReplicatedReduceScatter"
 
     op = Attribute(choice(*_UFUNCS, "local"), "add")
     rts = Attribute(FLAG, False)
@@ -258,8 +252,6 @@ class ReplicatedAllGather(_Collective):
     gather is assumed to be the same on every member (PopART ``willow/src/op/collectives/replicatedallgather.cpp``).
     """
 
-    type: ClassVar[str] = "ReplicatedAllGather"
-
     mode = Attribute(choice("flat", "meta_shape", "shape"), "flat")
     shape = Attribute(INTEGERS, ())
 
@@ -318,8 +310,6 @@ class ReplicatedAllToAll(_Collective):
     tensor, in which a member receives as many bytes. It leaves out that some parts travel further around a ring than
     others.
     """
-
-    type: ClassVar[str] = "ReplicatedAllToAll"
 
     split = Attribute(INTEGER)
     concat = Attribute(INTEGER)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -24,6 +25,7 @@ from ipuperf.ir import Tensor
 from ipuperf.ops import work as w
 
 from . import rearrangements
+from .halos import halo_bytes
 from .layout import even
 from .planner.form import describe
 from .planner.multi import PlacedPlan, plan_multi
@@ -131,6 +133,24 @@ class PlannedProduct:
             + steps_cycles(self.steps_after())
         )
 
+    @cached_property
+    def halo(self) -> int:
+        """Bytes of inputs that arrive from tiles with other parts of the field."""
+        return halo_bytes(self.plan)
+
+    def _arriving(self, size: int, exchange: int, *, halo: bool) -> dict[str, int]:
+        """Bytes and cycles of an exchange of operands, that of inputs with their ``halo``."""
+        plan, more = self.plan, self.halo * halo
+        # Two tiles with the same inputs receive them at twice the rate, as the planner has it.
+        rate = plan.request.chip.exchange_bytes_per_cycle * (2 - plan.out_split % 2)
+        return {"bytes": size + more, "exchange": exchange - (-more // rate)}
+
+    @property
+    def _once(self) -> bool:
+        """Whether inputs arrive before all passes."""
+        # Passes over output channels whose inputs arrive anew are so rare that plans do not tell them.
+        return self.plan.serial > 1 and not self.plan.serial_inputs
+
     @property
     def extra_bytes(self) -> int:
         """Bytes on each tile besides operands and result.
@@ -138,7 +158,7 @@ class PlannedProduct:
         A second operand that is rearranged though the planner does not count on it is there twice while it moves. Then
         the new one takes the place of the old one (a simplification, where something else reads that later).
         """
-        return max(self.plan.extra_bytes, self.plan.bytes_transform + rearrangements.unplanned_bytes(self.plan))
+        return max(self.plan.extra_bytes + self.halo, self.plan.bytes_transform + rearrangements.unplanned_bytes(self.plan))
 
     @property
     def operand_bytes(self) -> int:
@@ -154,9 +174,8 @@ class PlannedProduct:
             self.step(
                 Slot.BROADCAST,
                 payload="broadcast",
-                bytes=plan.bytes_broadcast,
-                exchange=plan.broadcast,
                 sent=self.operand_bytes,
+                **self._arriving(plan.bytes_broadcast, plan.broadcast, halo=self._once),
             ),
         ]
 
@@ -168,13 +187,11 @@ class PlannedProduct:
         plan = self.plan
         # Without a reduction between tiles, the partials are only cast to the type of the result.
         reducing = "poplin::ConvReduce" if plan.reduce_stages else "popops::Cast"
-        exchange = plan.exchange_operands
+        operands = self._arriving(plan.bytes_operands, plan.exchange_operands, halo=not self._once)
         return [
             self.step(Slot.SLICE, vertex="popops::DynamicSlice1D", cycles=plan.dynamic_slice),
             *self.moves(Slot.TRANSFORM, "transform", self.stages),
-            self.step(
-                Slot.OPERANDS, payload="operands", bytes=plan.bytes_operands, exchange=exchange, sent=self.operand_bytes
-            ),
+            self.step(Slot.OPERANDS, payload="operands", sent=self.operand_bytes, **operands),
             self.step(Slot.ZEROS, payload="zeros", bytes=plan.bytes_zeros, exchange=plan.tile_transform),
             self.step(Slot.COMPUTE, vertex=plan.vertex, cycles=plan.compute, flops=self.flops // plan.serial),
             self.step(Slot.PARTIALS, payload="partials", bytes=plan.bytes_partials, exchange=plan.exchange_partials),

@@ -31,6 +31,7 @@ from .planner.form import describe
 from .planner.multi import PlacedPlan, plan_multi
 from .planner.originals import ways
 from .planner.plan import ConvolutionPlan, Request
+from .planner.reductions import reduction_stages
 from .planner.works import request_of, request_of_product
 from .rearrangements import RearrangementPhase
 from .supersteps import Superstepper, lowers, superstep_cycles
@@ -48,8 +49,7 @@ class Slot(Enum):
     OPERANDS = auto()  # bring operands to the tiles
     ZEROS = auto()  # bring zeros that fill up the operands
     COMPUTE = auto()  # the vertices of the product
-    PARTIALS = auto()  # bring partial sums together
-    REDUCE = auto()  # add partial sums up, or cast them
+    REDUCE = auto()  # bring partial sums together and add them up, stage by stage, or cast them
     UPDATE = auto()  # write or add the result of a pass
     FINISH = auto()  # cast the sums of all passes
 
@@ -158,7 +158,9 @@ class PlannedProduct:
         A second operand that is rearranged though the planner does not count on it is there twice while it moves. Then
         the new one takes the place of the old one (a simplification, where something else reads that later).
         """
-        return max(self.plan.extra_bytes + self.halo, self.plan.bytes_transform + rearrangements.unplanned_bytes(self.plan))
+        return max(
+            self.plan.extra_bytes + self.halo, self.plan.bytes_transform + rearrangements.unplanned_bytes(self.plan)
+        )
 
     @property
     def operand_bytes(self) -> int:
@@ -185,8 +187,6 @@ class PlannedProduct:
         The rearrangement of the result is listed with that of the operands.
         """
         plan = self.plan
-        # Without a reduction between tiles, the partials are only cast to the type of the result.
-        reducing = "poplin::ConvReduce" if plan.reduce_stages else "popops::Cast"
         operands = self._arriving(plan.bytes_operands, plan.exchange_operands, halo=not self._once)
         return [
             self.step(Slot.SLICE, vertex="popops::DynamicSlice1D", cycles=plan.dynamic_slice),
@@ -194,10 +194,27 @@ class PlannedProduct:
             self.step(Slot.OPERANDS, payload="operands", sent=self.operand_bytes, **operands),
             self.step(Slot.ZEROS, payload="zeros", bytes=plan.bytes_zeros, exchange=plan.tile_transform),
             self.step(Slot.COMPUTE, vertex=plan.vertex, cycles=plan.compute, flops=self.flops // plan.serial),
-            self.step(Slot.PARTIALS, payload="partials", bytes=plan.bytes_partials, exchange=plan.exchange_partials),
-            self.step(Slot.REDUCE, vertex=reducing, cycles=plan.reduce),
+            *self._reduction(),
             self.step(Slot.UPDATE, vertex="popops::DynamicUpdateSlice1D", cycles=plan.dynamic_update),
         ]
+
+    def _reduction(self) -> list[PlanStep]:
+        """The stages of the reduction between tiles; without one, the partial sums are only cast."""
+        plan = self.plan
+        if plan.reduce_stages <= 1:
+            vertex = "poplin::ConvReduce" if plan.reduce_stages else "popops::Cast"
+            terms = {"bytes": plan.bytes_partials, "exchange": plan.exchange_partials, "cycles": plan.reduce}
+            return [self.step(Slot.REDUCE, payload="partials", vertex=vertex, **terms)]
+        size, rate = plan.unit.partial_size, plan.request.chip.exchange_bytes_per_cycle
+        depth, partials = plan.in_split * math.prod(plan.kernel), plan.bytes_partials // size
+        stages = reduction_stages(partials, depth, size, plan.request.types.output, plan.request.chip)
+        return [
+            self.step(
+                Slot.REDUCE, payload="partials", bytes=arriving, exchange=-(-arriving // rate),
+                vertex="poplin::ConvReduce", cycles=cycles, phase=number,
+            )
+            for number, (arriving, cycles) in enumerate(stages)
+        ]  # fmt: skip
 
     def steps_after(self) -> list[PlanStep]:
         """The steps after the serial passes."""

@@ -85,6 +85,8 @@ class CallCopier:
         op, op_id, body, machine = self._op, self._op_id, self._body, self._machine
         sets: dict[tuple[int, bool], list[tuple[Tensor, Tensor]]] = {}
         for callee_input, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
+            if callee_input is result:
+                continue
             place = (self._places.home(callee_input), self._places.on_io_tiles(callee_input))
             sets.setdefault(place, []).append((callee_input, result))
         if isinstance(op, Loop) and op.conditional:

@@ -46,7 +46,8 @@ def _read_and_own(axis: Axis, outputs: int, split: int, kernel_split: int) -> tu
     ``outputs`` are those of a piece, of which there are ``split``. Parts of the kernel share what all of them read.
     """
     read, whole = (
-        int(axis.reads(np.int64(outputs), np.int64(kernel))) for kernel in (-(-axis.kernel // kernel_split), axis.kernel)
+        int(axis.reads(np.int64(outputs), np.int64(kernel)))
+        for kernel in (-(-axis.kernel // kernel_split), axis.kernel)
     )
     if split > 1:
         whole = min(whole, outputs * axis.stride / axis.input_dilation)

@@ -37,7 +37,8 @@ def halo_bytes(plan: ConvolutionPlan) -> int:
     groups = _in_groupings(form.groups, unit.group_grouping, plan.groups)
     others = -(-form.batch // plan.batch) * channels * groups * plan.request.types.input
     # Tiles with other output channels share what a piece owns; the planner counts what each of them lacks.
-    return (math.prod(read_by_axis) - math.ceil(math.prod(own_by_axis))) * others // plan.out_split
+    arriving: int = math.prod(read_by_axis) - math.ceil(math.prod(own_by_axis))
+    return arriving * others // plan.out_split
 
 
 def _read_and_own(axis: Axis, outputs: int, split: int, kernel_split: int) -> tuple[int, float]:

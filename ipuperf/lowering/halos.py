@@ -50,9 +50,8 @@ def _read_and_own(axis: Axis, outputs: int, split: int, kernel_split: int) -> tu
         int(axis.reads(np.int64(outputs), np.int64(kernel)))
         for kernel in (-(-axis.kernel // kernel_split), axis.kernel)
     )
-    if split > 1:
-        whole = min(whole, outputs * axis.stride / axis.input_dilation)
-    return read, min(read, whole / kernel_split)
+    advance = outputs * axis.stride / axis.input_dilation if split > 1 else math.inf
+    return read, min(read, min(whole, advance) / kernel_split)
 
 
 def _in_groupings(count: int, grouping: int, split: int) -> int:

@@ -17,6 +17,7 @@ from .arithmetic import cast, detach, equal, greater, less, less_equal, maximum,
 from .arranging import broadcast, cut, joined, padded, picked, reshaped, swapped, triangle
 from .making import constant, make
 from .products import matmul
+from .reductions import argmax
 from .reductions import sum as total
 from .selection import topk
 
@@ -56,8 +57,10 @@ def _rotation(first: Tensor, both: Tensor, second: Tensor) -> tuple[Tensor, Tens
 
 
 def _turned(t: Tensor, axis: int, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Pairs of rows or columns, which stand half an axis apart, turned by angles. Then each meets another one (Brent and
-    Luk's order): after all have met, each is back in its place."""
+    """Pairs of rows or columns, which stand half an axis apart, turned by angles.
+
+    Then each meets another one (Brent and Luk's order): after all have met, each is back in its place.
+    """
     half = t.shape[axis] // 2
     first, second = cut(t, axis, 0, half), cut(t, axis, half, 2 * half)
     first, second = cosine * first - sine * second, sine * first + cosine * second
@@ -100,12 +103,34 @@ def _across(t: Tensor) -> Tensor:
     return reshaped(t, (*t.shape[:-1], 1, t.shape[-1]))
 
 
+def inverse(a: Tensor) -> Tensor:
+    """By Gauss-Jordan elimination with the largest pivot of each column, and a step of Newton's, which has the
+    derivative."""
+    size, rank, fixed = a.shape[-1], len(a.shape), detach(a)
+
+    def trip(table: Tensor, step: Tensor) -> Tensors:
+        down, along = constant(np.arange(size)[:, None], INT32), constant(np.arange(2 * size), INT32)
+        here, column = equal(down, step), equal(along, step)
+        heights = where(less(down, step), -1.0, abs(total(where(column, table, 0.0), -1, True)))
+        pivot = equal(down, argmax(heights, rank - 2, True))
+        line, head = (total(where(rows, table, 0.0), -2, True) for rows in (pivot, here))
+        line = line / total(where(column, line, 0.0), -1, True)
+        table = where(pivot, head, table)
+        reduced = table - total(where(column, table, 0.0), -1, True) * line
+        return where(here, line, reduced), step + 1
+
+    table = joined([fixed, _identity(a, size)], rank - 1)
+    table, _ = repeated(size, trip, [table, constant(0, INT32)])
+    start = detach(cut(table, rank - 1, size, 2 * size))
+    return matmul(start, 2.0 * _identity(a, size) - matmul(a, start))
+
+
 # -- symmetric matrices ------------------------------------------------------------------------------------------------
 
 
 def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
-    """Rising eigenvalues and the eigenvectors of a symmetric matrix by Jacobi's rotations, those of half of the rows with
-    the other half at once. Which of its two directions a vector has is not said."""
+    """Rising eigenvalues and the eigenvectors of a symmetric matrix by Jacobi's rotations, of half of the rows with the
+    other half at once. Which of its two directions a vector has is not said."""
     size, rank = a.shape[-1], len(a.shape)
     half = (size + 1) // 2
     if size % 2:  # a row of zeros turns nothing
@@ -211,8 +236,8 @@ def svd(a: Tensor, complete: bool) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def with_slope_of_svd(a: Tensor, u: Tensor, values: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of equal singular values, whose vectors have no derivative, it is taken for 0. The vectors that make a square have
-    none."""
+    """Of equal singular values, whose vectors have no derivative, it is taken for 0. The vectors that make a square
+    have none."""
     size, rank = values.shape[-1], len(a.shape)
     values, change = detach(values), _change(a)
     (u, more_u), (v, more_v) = (
@@ -237,9 +262,9 @@ def pinv(a: Tensor, atol: float, rtol: float) -> Tensor:
     return matmul(v * _across(where(greater(values, limit), _inverse(values), 0.0)), swapped(u))
 
 
-def with_slope_of_pinv(a: Tensor, inverse: Tensor) -> Tensor:
-    """As long as the rank stays (Golub and Pereyra, 1973)."""
-    fixed, inverse, change = detach(a), detach(inverse), _change(a)
+def with_slope_of_pinv(a: Tensor, read: Tensor, inverse: Tensor) -> Tensor:
+    """As long as the rank stays (Golub and Pereyra, 1973); ``read`` is what of ``a`` was inverted."""
+    fixed, inverse, change = detach(read), detach(inverse), _change(a)
     plain = matmul(matmul(inverse, change), inverse)
     rows = matmul(matmul(inverse, swapped(inverse)), swapped(change))
     columns = matmul(swapped(change), matmul(swapped(inverse), inverse))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf.functions import spectra
-from ipuperf.functions.arranging import cut, joined, swapped, triangle
+from ipuperf.functions.arranging import cut, joined, reshaped, swapped, triangle
 from ipuperf.ir import FLOAT32, INT32, Tensor
 
 from .lowering import Handler, Lowering, Value
@@ -30,9 +30,7 @@ def _matrix(low: Lowering, value: Value) -> Tensor:
 def eigh(low: Lowering, value: Value, UPLO: str = "L", compute_v: bool = True) -> list[Tensor]:
     """Eigenvalues and vectors of the symmetric matrix of which one triangle is read."""
     x = _matrix(low, value)
-    lower = UPLO.upper() == "L"
-    symmetric = triangle(x, lower) + swapped(triangle(x, lower, -1 if lower else 1))
-    values, vectors = spectra.eigh(symmetric)
+    values, vectors = spectra.eigh(_symmetric(x, lower=UPLO.upper() == "L"))
     if low.training:
         values, vectors = spectra.with_slope_of_eigh(x, values, vectors)
     return [values, vectors if compute_v else low.constant(np.zeros(0), FLOAT32)]
@@ -73,14 +71,22 @@ def qr(low: Lowering, value: Value, mode: str = "reduced") -> list[Tensor]:
     return [low.constant(np.zeros(0), FLOAT32) if mode == "r" else q, r]
 
 
-def pinv(low: Lowering, value: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """The pseudoinverse by singular values, of symmetric matrices too."""
+def pinv(
+    low: Lowering, value: Value, rcond: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """The pseudoinverse by singular values; of a symmetric matrix the lower triangle is read."""
     x = _matrix(low, value)
-    limits = [_number(low, limit) for limit in (atol, rtol)]
-    if limits[1] is None:
-        limits[1] = 0.0 if limits[0] else max(x.shape[-2:]) * float(np.finfo(np.float32).eps)
-    inverse = spectra.pinv(x, limits[0] or 0.0, limits[1])
-    return spectra.with_slope_of_pinv(x, inverse) if low.training else inverse
+    least, share = (_number(low, limit) for limit in (atol, rcond if rtol is None else rtol))
+    if share is None:
+        share = 0.0 if least else max(x.shape[-2:]) * float(np.finfo(np.float32).eps)
+    read = _symmetric(x, lower=True) if hermitian else x
+    inverse = spectra.pinv(read, least or 0.0, share)
+    return spectra.with_slope_of_pinv(x, read, inverse) if low.training else inverse
+
+
+def _symmetric(x: Tensor, lower: bool) -> Tensor:
+    """The symmetric matrix of one triangle."""
+    return triangle(x, lower) + swapped(triangle(x, lower, -1 if lower else 1))
 
 
 def _number(low: Lowering, limit: Any) -> float | None:
@@ -89,9 +95,28 @@ def _number(low: Lowering, limit: Any) -> float | None:
     return None if limit is None else float(limit)
 
 
+def inverse(low: Lowering, value: Value, *, check_errors: bool = False) -> list[Tensor | None]:
+    """The inverse, and that all went well: a matrix that has none gives NaN or infinity."""
+    x = _matrix(low, value)
+    return [spectra.inverse(x), low.constant(np.zeros(x.shape[:-2]), INT32)]
+
+
+def solve(
+    low: Lowering, matrix: Value, right: Value, *, left: bool = True, check_errors: bool = False
+) -> list[Tensor | None]:
+    """Equations by the inverse; the factors are not given."""
+    inverted, info = inverse(low, matrix)
+    b = low.tensor(right)
+    line = len(b.shape) == 1 or (len(b.shape) == len(inverted.shape) - 1 and b.shape == inverted.shape[:-1])
+    sides = [inverted, reshaped(b, (*b.shape, 1)) if line else b]
+    return [reshaped(product(low, *(sides if left or line else sides[::-1])), low.shape), None, None, info]
+
+
 HANDLERS: Mapping[str, Handler] = {
     "_linalg_eigh": eigh,
+    "_linalg_solve_ex": solve,
     "_linalg_svd": svd,
+    "linalg_inv_ex": inverse,
     "linalg_pinv": pinv,
     "linalg_qr": qr,
 }

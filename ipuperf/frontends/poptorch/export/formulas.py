@@ -168,7 +168,7 @@ def lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, drive
     if driver in ("gels", "gelsd", "gelss") and a.shape[-2] > a.shape[-1]:
         residuals = (a @ solution - right).square().sum(-2)
     if driver in ("gelsd", "gelss"):
-        values = torch.linalg.svdvals(a)
+        values = torch.linalg.svdvals(a.detach())
     rank = rank.long() if driver == "gels" else torch.linalg.matrix_rank(a, rtol=rtol)
     kinds: Any = torch.return_types
     return kinds.linalg_lstsq((solution.squeeze(-1) if line else solution, residuals, rank, values))
@@ -189,7 +189,8 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
 
 def take(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """``torch.take``; negative positions count from the end."""
-    return x.reshape(-1)[torch.where(index < 0, index + x.numel(), index)]
+    places = torch.where(index < 0, index + x.numel(), index).reshape(-1)
+    return x.reshape(-1).index_select(0, places).reshape(index.shape)
 
 
 def put(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
@@ -234,10 +235,11 @@ def istft(
     def joined(parts: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.fold(parts, (1, total), (1, n_fft), stride=(1, hop)).reshape(len(parts), total)
 
-    wave = joined(waves) / joined(shape.square().reshape(1, -1, 1).expand(1, n_fft, x.shape[-1]))
+    envelope = joined(shape.square().reshape(1, -1, 1).expand(1, n_fft, x.shape[-1]))
     start = n_fft // 2 if center else 0
     end = total - start if length is None else min(start + length, total)
-    wave = torch.nn.functional.pad(wave[:, start:end], (0, 0 if length is None else length - (end - start)))
+    wave = joined(waves)[:, start:end] / envelope[:, start:end]
+    wave = torch.nn.functional.pad(wave, (0, 0 if length is None else length - (end - start)))
     return wave if x.dim() == 3 else wave[0]
 
 

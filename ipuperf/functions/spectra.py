@@ -15,7 +15,7 @@ from ipuperf.ops import Loop, TriangularSolve
 
 from .arithmetic import cast, detach, equal, greater, less, less_equal, maximum, sqrt, where
 from .arranging import broadcast, cut, joined, padded, picked, reshaped, swapped, triangle
-from .making import constant, make
+from .making import constant, make, make_all
 from .products import matmul
 from .reductions import argmax
 from .reductions import sum as total
@@ -38,7 +38,7 @@ def repeated(trips: int, body: Callable[..., Tensors], carried: Tensors) -> list
         for result in body(*(inner.graph.add_input(t.spec, t.name) for t in carried)):
             inner.graph.add_output(result)
     names = [t.name for t in inner.graph.outputs]
-    return around.create(Loop, carried, names, callee=inner.graph, trip_count=trips).outputs
+    return make_all(Loop, carried, names, callee=inner.graph, trip_count=trips)
 
 
 # -- rotations ---------------------------------------------------------------------------------------------------------

@@ -44,16 +44,6 @@ def evaluate(graph: ir.Graph, feeds: dict[ir.Tensor, np.ndarray]) -> dict[ir.Ten
     return {t: v[0] for t, v in values.items()}
 
 
-def _looped(op: ops.Loop, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    """The values that a loop carries, after its trips; each has a replica axis."""
-    carried, fixed = inputs[: op.carried], inputs[op.carried :]
-    for _ in range(op.trip_count):
-        feeds = {t: value[0] for t, value in zip(op.callee.inputs, [*carried, *fixed], strict=True)}
-        values = evaluate(op.callee, feeds)
-        carried = [values[t][None] for t in op.callee.outputs]
-    return carried
-
-
 @dataclass
 class Outcome:
     """What a forward and a backward gave: the result's tensors, gradients by variable name, new state by variable."""
@@ -205,3 +195,13 @@ def compare_with_torch(
             op.work()
             assert TESTS in op.location, op
     return exported
+
+
+def _looped(op: ops.Loop, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The values that a loop carries, after its trips; each has a replica axis."""
+    carried, fixed = inputs[: op.carried], inputs[op.carried :]
+    for _ in range(op.trip_count):
+        feeds = {t: value[0] for t, value in zip(op.callee.inputs, [*carried, *fixed], strict=True)}
+        values = evaluate(op.callee, feeds)
+        carried = [values[t][None] for t in op.callee.outputs]
+    return carried

@@ -95,7 +95,7 @@ def _number(low: Lowering, limit: Any) -> float | None:
     return None if limit is None else float(limit)
 
 
-def inverse(low: Lowering, value: Value, *, check_errors: bool = False) -> list[Tensor | None]:
+def inverse(low: Lowering, value: Value, *, check_errors: bool = False) -> list[Tensor]:
     """The inverse, and that all went well: a matrix that has none gives NaN or infinity."""
     x = _matrix(low, value)
     return [spectra.inverse(x), low.constant(np.zeros(x.shape[:-2]), INT32)]

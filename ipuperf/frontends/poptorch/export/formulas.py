@@ -141,13 +141,19 @@ def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 def _with_inverse(power: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """``matrix_power`` without the check of its inverse."""
-    return lambda a, n: power(torch.linalg.inv_ex(a)[0], -n) if n < 0 else power(a, n)
+    return lambda a, n: power(inverse(a), -n) if n < 0 else power(a, n)
+
+
+def inverse(a: torch.Tensor) -> torch.Tensor:
+    """``torch.linalg.inv`` without its check."""
+    found: torch.Tensor = torch.linalg.inv_ex(a)[0]
+    return found
 
 
 def tensorinv(a: torch.Tensor, ind: int = 2) -> torch.Tensor:
     """``torch.linalg.tensorinv``."""
     first, last = a.shape[:ind], a.shape[ind:]
-    return torch.linalg.inv_ex(a.reshape(math.prod(first), -1))[0].reshape(*last, *first)
+    return inverse(a.reshape(math.prod(first), -1)).reshape(*last, *first)
 
 
 def tensorsolve(a: torch.Tensor, b: torch.Tensor, dims: Sequence[int] | None = None) -> torch.Tensor:
@@ -304,7 +310,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_everywhere("cholesky_solve"), cholesky_solve),
     **dict.fromkeys((torch.linalg.det, *_everywhere("det")), det),
     **dict.fromkeys((torch.special.erfinv, *_everywhere("erfinv")), erfinv),
-    **dict.fromkeys((torch.linalg.inv, *_everywhere("inverse")), lambda a: torch.linalg.inv_ex(a)[0]),
+    **dict.fromkeys((torch.linalg.inv, *_everywhere("inverse")), inverse),
     **dict.fromkeys(_everywhere("istft"), istft),
     **dict.fromkeys(_everywhere("logcumsumexp"), logcumsumexp),
     **dict.fromkeys(_everywhere("logdet"), logdet),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ipuperf.ir import (
     Builder,
@@ -123,8 +122,6 @@ class Call(_Control):
     Cost: a copy of the operands passed by value, the callee, a copy of its outputs.
     """
 
-    type: ClassVar[str] = "Call"
-
     def infer(self) -> list[TensorSpec]:
         """The specs of the callee's outputs; raises for the main graph and for operands that do not fit."""
         if self.callee.is_main:
@@ -228,11 +225,9 @@ class Loop(_Control):
     trips and a condition as operands (upstream's ``poptorch.for_loop``). The answer is always yes.
 
     Cost: a copy of the operands passed by value, the callee ``trip_count`` times, and for each trip two copies of the
-    carried values (PopART popx/op/loopx.cpp: into a clone of the result, then to where the callee reads them). A
-    conditional loop also pays for the condition and the counter.
+    carried values (PopART popx/op/loopx.cpp: into a clone of the result, then to where the callee reads them), but for
+    those that the callee returns as they came. A conditional loop also pays for the condition and the counter.
     """
-
-    type: ClassVar[str] = "Loop"
 
     trip_count = Attribute(INTEGER)
     conditional = Attribute(FLAG, False)
@@ -300,8 +295,6 @@ class If(Op):
     has more work on the tiles and the other more traffic of collectives, Streaming Memory or between IPUs, lowering
     raises. Semantics: popart: willow/src/op/if.cpp.
     """
-
-    type: ClassVar[str] = "If"
 
     then_branch = Attribute(instance(Graph))
     else_branch = Attribute(instance(Graph))

@@ -313,6 +313,6 @@ def test_names_of_the_package() -> None:
     import ipuperf.testing
 
     for name in ipuperf.testing.__all__:
-        assert getattr(ipuperf.testing, name).__module__.startswith("ipuperf.tools.testing")
+        assert getattr(ipuperf.testing, name).__module__.startswith(("ipuperf.tools.testing", "ipuperf.tools.errors"))
     with pytest.raises(AttributeError, match="nothing"):
         ipuperf.testing.nothing  # noqa: B018

@@ -93,6 +93,9 @@ class FoldedSteps(Sequence[Step]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other))
 
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
 
 @dataclass(frozen=True)
 class Timetable:

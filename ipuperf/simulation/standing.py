@@ -16,7 +16,7 @@ from .instructions import Segment, StepPart
 from .recorder import Stood
 
 
-class Waits(NamedTuple):
+class SyncWaits(NamedTuple):
     """The waits in rows of syncs; a sync for which nobody waits is left out.
 
     Attributes:
@@ -34,7 +34,7 @@ class Waits(NamedTuple):
     context: np.ndarray
 
 
-def waits_of(rows: Sequence[Stood]) -> Waits:
+def waits_of(rows: Sequence[Stood]) -> SyncWaits:
     """The waits in these rows.
 
     >>> waits_of([Stood([7, 9, 9, 12], 1, 4, 30, 8, 5)])[:5]  # no wait for the second of the three syncs
@@ -52,7 +52,7 @@ def waits_of(rows: Sequence[Stood]) -> Waits:
     columns = [which, place, leaf + place, starts, ends - starts, np.where(place == 0, -1, context)]
     row, _, *others = (column[waited] for column in columns)
     kept = np.bincount(row, minlength=len(rows))
-    return Waits(row, np.arange(len(row)) - (np.cumsum(kept) - kept)[row], *others)
+    return SyncWaits(row, np.arange(len(row)) - (np.cumsum(kept) - kept)[row], *others)
 
 
 def _whole(values: Sequence[int]) -> np.ndarray:
@@ -68,7 +68,7 @@ class WaitSegments:
         self.leaf = self.dur = _whole([])
         self._first = 0
 
-    def add(self, waits: Waits) -> np.ndarray:
+    def add(self, waits: SyncWaits) -> np.ndarray:
         """Preliminary numbers of the segments of these waits, below zero."""
         self._waits.append((waits.leaf, waits.dur))
         begin, self._count = self._count, self._count + len(waits.leaf)

@@ -22,8 +22,8 @@ MOST_CYCLES = 2**62
 class LeafStep(NamedTuple):
     """A leaf of the program tree: a step and the id of its first control program.
 
-    Where host and IPU copy there are three control programs, with ids one after the other. ``lane`` 1 is the lane of the
-    I/O tiles.
+    Where host and IPU copy there are three control programs, with ids one after the other. ``lane`` 1 is the lane of
+    the I/O tiles.
     """
 
     leaf_id: int

@@ -39,7 +39,7 @@ BOUNDS = MappingProxyType(
         f"{LARGE}why + page": 1.0,
         f"{LARGE}memory of why + page": 1.0,
         HUGE: 90.0,
-        **{f"{GPT3}{part}": bound for part, bound in zip(GPT3_PARTS, (80.0, 120.0, 200.0), strict=True)},
+        **{f"{GPT3}{part}": bound for part, bound in zip(GPT3_PARTS, (80.0, 110.0, 105.0), strict=True)},
         f"{SIMULATIONS} simulations: memory kept": 1.0,
         "simulate BERT-Large on 4 IPUs": 0.9,
         "simulate BERT-Large on 16 IPUs": 1.3,

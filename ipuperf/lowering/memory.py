@@ -169,15 +169,14 @@ class MemoryModel:
         categories: dict[int, dict[str, TileVector]] = {}
         rows: list[CodeInfo] = []
         for ipu, set_memories in self._set_memories().items():
-            totals: dict[str, np.ndarray] = {}
+            shares: dict[str, list[tuple[TileVector, int]]] = {}
             for tile_set, set_memory in set_memories.items():
                 for ops, name, share in set_memory.shares(sets.chip(tile_set)):
                     whole = sets.whole(share, tile_set)
-                    bytes_of_all = whole.dense() * len(ops)
-                    totals[name] = totals[name] + bytes_of_all if name in totals else bytes_of_all
+                    shares.setdefault(name, []).append((whole, len(ops)))
                     if whole.max:
                         rows += [CodeInfo(op_id, ipu, name, whole) for op_id in ops]
-            categories[ipu] = {name: TileVector.of(total) for name, total in sorted(totals.items())}
+            categories[ipu] = {name: TileVector.summed(parts) for name, parts in sorted(shares.items())}
         return categories, rows
 
     def _set_memories(self) -> dict[int, dict[str, _AlwaysLive]]:

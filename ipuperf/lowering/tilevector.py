@@ -64,6 +64,27 @@ class TileVector:
             return cls((tiles,), (0,))
         return cls((used, tiles), (value, 0))
 
+    @classmethod
+    def summed(cls, parts: Sequence[tuple[TileVector, int]]) -> TileVector:
+        """The sum of vectors, each taken so many times; there has to be one.
+
+        >>> TileVector.summed([(TileVector((2, 5), (7, 1)), 1), (TileVector((5,), (3,)), 10)])
+        TileVector(stops=(2, 5), values=(37, 31))
+        """
+        runs = np.array([len(vector.run_stops) for vector, _ in parts])
+        firsts = np.cumsum(runs) - runs
+        values = np.concatenate([vector.run_values for vector, _ in parts])
+        values = values * np.repeat(np.array([count for _, count in parts], dtype=np.int64), runs)
+        begins = np.concatenate([vector.run_stops for vector, _ in parts])
+        tiles = int(begins[-1])
+        # What each run adds to the one before it; the first of a vector begins at tile 0.
+        begins[1:], values[1:] = begins[:-1].copy(), np.diff(values)
+        begins[firsts] = 0
+        values[firsts] = [vector.run_values[0] * count for vector, count in parts]
+        added = np.zeros(tiles, dtype=np.int64)
+        np.add.at(added, begins, values)
+        return cls.of(np.cumsum(added))
+
     # -- properties ------------------------------------------------------------------------------------------------
 
     @cached_property

@@ -20,14 +20,15 @@ MOST_CYCLES = 2**62
 
 
 class LeafStep(NamedTuple):
-    """A leaf of the program tree: a step and the ids of its control programs.
+    """A leaf of the program tree: a step and the id of its first control program.
 
-    There are three control programs where host and IPU copy. ``lane`` 1 is the lane of the I/O tiles.
+    Where host and IPU copy there are three control programs, with ids one after the other. ``lane`` 1 is the lane of
+    the I/O tiles.
     """
 
     leaf_id: int
     step: Step
-    programs: tuple[int, ...]
+    program: int
     lane: int = 0
 
 

@@ -255,7 +255,7 @@ class ExecutedRows:
             # Parts get negative keys, because leaves have the numbers from 0 on.
             keys.append(range(-1 - len(parts), -1 - len(parts) - len(segment.parts), -1))
             parts += [_part_row(part, own_tiles) for part in segment.parts]
-            programs += [leaf.programs[part.program] if leaf else part.program for part in segment.parts]
+            programs += [leaf.program + part.program if leaf else part.program for part in segment.parts]
             ops += [leaf.step.op_id if leaf else -1] * len(segment.parts)
         key = whole_numbers(chain.from_iterable(keys))
         local = np.unique(key[key >= 0])
@@ -264,7 +264,7 @@ class ExecutedRows:
         numbers: dict[StepRow, int] = {}
         row = whole_numbers([numbers.setdefault(row, len(numbers)) for row in rows + parts])
         place = np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
-        program = whole_numbers([leaf.programs[0] for leaf in found] + programs)
+        program = whole_numbers([leaf.program for leaf in found] + programs)
         op_id = whole_numbers([leaf.step.op_id for leaf in found] + ops)
         return program[place], op_id[place], list(numbers), row[place]
 

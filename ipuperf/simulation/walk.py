@@ -86,7 +86,7 @@ class ProgramTree:
         self.leaves: list[LeafStep] = []
         self.segments: list[Segment] = []
         self.lengths: list[int] = []  # cycles of each segment
-        self.kinds: set[type[StepKind[Any]]] = set()  # those of the leaves
+        self._kinds: dict[type[Step], type[StepKind[Any]]] = {}
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
         self._slowed: dict[tuple[int, int, tuple[SlowIpu, ...]], tuple[Instruction, ...]] = {}
@@ -106,6 +106,11 @@ class ProgramTree:
             self.lane = 1
             takes_part = program.io_tiles and self.on_io_tiles(sequence)
             self.io_instructions.append(self._list(sequence, f"{sequence.name} (I/O tiles)") if takes_part else ())
+
+    @property
+    def kinds(self) -> set[type[StepKind[Any]]]:
+        """The kinds of the leaves."""
+        return set(self._kinds.values())
 
     @cached_property
     def copies(self) -> list[dict[tuple[str, str], int]]:
@@ -242,13 +247,12 @@ class ProgramTree:
         return len(self.rows) - 1
 
     def _leaf(self, step: Step, parent: int) -> LeafStep:
-        rows, leaves, kind = self.rows, self.leaves, kind_of(step)
-        self.kinds.add(kind)
-        begin = len(rows)
+        rows, leaves, kind = self.rows, self.leaves, self._kinds.get(type(step))
+        if kind is None:
+            kind = self._kinds[type(step)] = kind_of(step)
+        leaf = LeafStep(len(leaves), step, len(rows), self.lane)
         for name in kind.programs(step):
             rows.append((parent, name, step.name, step.op_id, self._ipu))
-        stop = len(rows)
-        leaf = LeafStep(len(leaves), step, (begin,) if stop == begin + 1 else tuple(range(begin, stop)), self.lane)
         leaves.append(leaf)
         return leaf
 

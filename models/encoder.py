@@ -33,7 +33,7 @@ from ipuperf.ops import (
 from ipuperf.pipelines import Activation, Data, HostInput, Source, StageGraph, StageOutput, Training, build_pipeline
 from ipuperf.runtime.executable import Executable
 from ipuperf.schedules import timetable_of
-from ipuperf.validation.errors import CaseError, UnknownOption
+from ipuperf.tools.errors import CaseError, UnknownOption
 from ipuperf.validation.programs import Program, require
 
 if TYPE_CHECKING:

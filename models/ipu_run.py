@@ -23,7 +23,7 @@ from ipuperf.near_names import instead_of
 from ipuperf.poptorch.optimisers.lars import LARS
 from ipuperf.poptorch.optimisers.streams import OPTIMISER_RUN
 from ipuperf.poptorch.options.groups import MIN_ELEMENTS_SHARDING
-from ipuperf.validation.errors import CaseError, UnknownOption
+from ipuperf.tools.errors import CaseError, UnknownOption
 from ipuperf.validation.programs import Program
 
 if TYPE_CHECKING:

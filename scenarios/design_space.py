@@ -33,9 +33,9 @@ from tqdm import tqdm
 from ipuperf.machine import Machine, MachineError, load_machine, load_scaled
 from ipuperf.progress import shows_progress
 from ipuperf.report import PARTS, breakdown
+from ipuperf.tools.errors import CaseError, NotAvailable
 from ipuperf.trace import replacing
 from ipuperf.validation.cases import unmeasured_case
-from ipuperf.validation.errors import CaseError, NotAvailable
 from ipuperf.validation.programs import Program, program_of
 from ipuperf.validation.sensitivity import only_simulated
 

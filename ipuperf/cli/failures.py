@@ -83,11 +83,8 @@ def _own_errors() -> tuple[type[Exception], ...]:
     from ipuperf.runtime.reports import ReportFolderError
     from ipuperf.runtime.sources import ScriptError
     from ipuperf.simulation import SimulationError
-    from ipuperf.tools.calibration.errors import CalibrationError
     from ipuperf.tools.datasets import DatasetError
-    from ipuperf.tools.sweep.errors import SweepError
-    from ipuperf.tools.tuning.errors import TuningError
-    from ipuperf.tools.validation.errors import CaseError
+    from ipuperf.tools.errors import CalibrationError, CaseError, SweepError, TuningError
     from ipuperf.trace import TraceError
 
     return (CalibrationError, CaseError, DatasetError, EstimateError, InstallError, IrError, MachineError, OriginError,

@@ -5,9 +5,9 @@ optimiser is a scalar tensor, which the host may rewrite between runs, or a floa
 negated learning rate everywhere, ``step_size`` the learning rate itself.
 
 Formulas are those of ``torch.optim``. LAMB and the TensorFlow variant of RMSprop follow ``popart:
-willow/include/popart/adam.hpp`` and ``adaptive.hpp``, :class:`PoweredAdam` is TensorFlow's Adam, and LARS follows its
-paper (You, Gitman, Ginsburg, arXiv 1708.03888, algorithm 1). The first step of a momentum with dampening is ``(1 -
-dampening) g``, because velocities start from zero, as upstream's do.
+willow/include/popart/adam.hpp`` and ``adaptive.hpp``, and LARS follows its paper (You, Gitman, Ginsburg, arXiv
+1708.03888, algorithm 1). The first step of a momentum with dampening is ``(1 - dampening) g``, because velocities start
+from zero, as upstream's do.
 """
 
 from __future__ import annotations
@@ -256,44 +256,6 @@ class Lamb(Adam):
         limited_weight = weight if self.limit is None else clip(weight, 0.0, self.limit)
         rate = _ratio(weight * norm, limited_weight, norm) * step.numbers["rate"]
         _mixed("weight", step.weight, update, b=rate)
-
-
-@dataclass(frozen=True)
-class PoweredAdam:
-    """TensorFlow's Adam ("epsilon hat"): ``w -= step_size sqrt(1 - beta2^t) / (1 - beta1^t) m / (sqrt(v) + epsilon)``.
-
-    The powers are state; betas and epsilon are compiled in.
-
-    Simplification: the powers of the betas are kept for each variable, upstream once for all.
-    """
-
-    beta1: float
-    beta2: float
-    epsilon: float
-
-    @property
-    def numbers(self) -> frozenset[str]:
-        """The step size, which is the learning rate."""
-        return frozenset({"step_size"})
-
-    def state(self, shape: Sequence[int], first_dtype: DType, second_dtype: DType) -> State:
-        """The moments, and the powers of the betas (float32 scalars)."""
-        # The powers begin with the first, as the first step divides by 1 - beta.
-        powers = {
-            f"beta{index}_power": np.array(beta, np.float32) for index, beta in ((1, self.beta1), (2, self.beta2))
-        }
-        return {"m": repeated(0, shape, first_dtype), "v": repeated(0, shape, second_dtype), **powers}
-
-    def build(self, step: Step) -> None:
-        """Make the ops of one step."""
-        power1, power2 = (step.state[f"beta{index}_power"] for index in (1, 2))
-        rate = sqrt(1.0 - power2) / (1.0 - power1) * _like(step.numbers["step_size"], power1)
-        m = _average("m", step.state["m"], step.gradient, self.beta1)
-        v = _average("v", step.state["v"], step.gradient, self.beta2, squared=True)
-        update = make(_k.AdamUpdater, m, v, name="update", mode="adam", epsilon=self.epsilon)
-        _mixed("weight", step.weight, update, b=-rate)
-        for power, beta in ((power1, self.beta1), (power2, self.beta2)):
-            make(_k.AccumulatorScale, power, name="power", factor=beta)
 
 
 # -- RMSprop -----------------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ from .dtype import (
     converted,
     dtype_of,
 )
-from .eliding import elide
 from .errors import (
     AmbiguityError,
     ApplicationRuntimeError,
@@ -43,7 +42,7 @@ from .op import Op
 from .operators import Operators
 from .phase import Phase, phases_of
 from .printing import format_schedule
-from .pruning import prune
+from .pruning import elide, prune
 from .recompute import Recomputation
 from .replicas import Grouping, ReplicaGrouping, grouping_of
 from .schedule import Precedence, changes, check_ambiguity, dependencies, roots, schedule

@@ -403,20 +403,15 @@ class Ir:
             for graph in graphs:
                 graph.facts = None
 
-    def freeze_check(self) -> None:
-        """Check what must hold before a program can be lowered or evaluated, and put calls in order.
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Check what must hold before a program can be lowered or evaluated, and put calls in order; then as
+        :meth:`frozen`. Facts that the check derived from the graphs stay known within it.
 
         Raises:
             IrError: calls are nested too deep or in a circle.
             AmbiguityError: nothing states a necessary order.
         """
-        with self.checked():
-            pass
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Do :meth:`freeze_check`, then :meth:`frozen`. Facts that the check derived from the graphs stay known within
-        it."""
         # Imported here, because the module of the schedule imports this one.
         from .schedule import call_order, check_ambiguity
 

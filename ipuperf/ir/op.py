@@ -27,7 +27,7 @@ class Op:
             same specs.
 
     Class attributes:
-        type: name that ``print_schedule`` shows (the upstream operation type).
+        type: name that ``print_schedule`` shows, upstream's operation type; unless stated, the name of the class.
         operator: the function of Python's operators that makes it (:class:`.operators.Operators`), if any.
         declared: its attributes by name (:mod:`.attributes`).
         defaults: their values where none is given and none depends on the op.
@@ -58,8 +58,11 @@ class Op:
     waited_for: ClassVar[bool] = False
     replaced: ClassVar[Mapping[int, int]] = {}
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, abstract: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # Bases have the type of `Op`; private classes that of the class they change.
+        if not abstract and "type" not in vars(cls) and cls.__name__[0] != "_":
+            cls.type = cls.__name__
         cls.declared = declared(cls)
         cls.defaults = {name: attribute.default for name, attribute in cls.declared.items()}
         cls.settles = not all(attribute.plain for attribute in cls.declared.values())

@@ -196,5 +196,6 @@ class Stream(Tensor):
 
 
 def describe(tensors: Sequence[Tensor]) -> str:
-    """Operand list for error messages."""
-    return ", ".join(f"{tensor.id} [{tensor.spec}]" for tensor in tensors)
+    """Operand list for error messages: the first four, and how many more."""
+    shown = [f"{tensor.id} [{tensor.spec}]" for tensor in tensors[:4]]
+    return ", ".join(shown) + (f" and {len(tensors) - 4} more" if len(tensors) > 4 else "")

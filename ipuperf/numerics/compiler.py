@@ -16,6 +16,7 @@ import numpy as np
 
 from ipuperf.ir import Constant, Graph, Op, RemoteBuffer, Stream, Tensor, Variable
 from ipuperf.ops import base
+from ipuperf.ops.binding import sequence
 from ipuperf.ops.control import Call, If, Loop
 
 from .errors import EvaluationError
@@ -94,7 +95,7 @@ class Compiler:
         )
         results = self.frame(graph, operands, code)
         self._lent += temporary + [block for _, block in results if block]
-        return runner(code), [array for array, _ in results]
+        return sequence(*code), [array for array, _ in results]
 
     @property
     def memory_bytes(self) -> int:
@@ -442,7 +443,7 @@ class _Frame:
         # A branch's results are copied out before the other branch runs, so both may use the same memory.
         for block in (*copies, *(result_block for _, result_block in branch_results if result_block is not None)):
             compiler.pool.release(block)
-        return runner(body), [array for array, _ in branch_results[: len(results)]]
+        return sequence(*body), [array for array, _ in branch_results[: len(results)]]
 
 
 def _sharing(arrays: Sequence[np.ndarray]) -> Pairs:
@@ -474,17 +475,6 @@ def _same_memory(left: np.ndarray, right: np.ndarray) -> bool:
         and left.shape == right.shape
         and left.dtype == right.dtype
     )
-
-
-def runner(code: Code) -> base.Kernel:
-    """A function that runs compiled code."""
-    steps = tuple(code)
-
-    def run() -> None:
-        for step in steps:
-            step()
-
-    return run
 
 
 #: Largest number of trips of a loop whose numbers are computed. PopART counts trips in an ``int`` (popart:

@@ -34,7 +34,7 @@ class Evaluator:
         remote: contents of the remote buffers, ``(R, entries, *shape)``.
 
     Raises:
-        ir.IrError: ordering errors (:meth:`ipuperf.ir.Ir.freeze_check`).
+        ir.IrError: ordering errors (:meth:`ipuperf.ir.Ir.checked`).
         EvaluationError: an op or tensor has no value.
         HostMemoryError: the values need more than the host's free memory; none is written yet.
     """

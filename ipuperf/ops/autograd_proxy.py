@@ -6,7 +6,6 @@ Source: graphcore-research/poptorch-experimental-addons, ``_impl/core.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from .work import Copy, Work
 
 class AutogradProxy(CustomOp):
     """``(forward, proxy) -> forward``; the gradient goes to ``proxy``."""
-
-    type: ClassVar[str] = "AutogradProxy"
 
     def infer(self) -> list[TensorSpec]:
         """The operands' shape and type; raises unless they are the same for both."""

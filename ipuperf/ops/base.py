@@ -75,7 +75,7 @@ def rows(array: np.ndarray) -> list[np.ndarray]:
     return [array[replica, ...] for replica in range(len(array))]
 
 
-class Op(ir.Op):
+class Op(ir.Op, abstract=True):
     """Base of the ops: shape rule, value, gradient and cost stand together in each subclass.
 
     An op declares the options that it takes besides its operands. ``axis = Attribute(INTEGER, -1, settle=axis_of)``

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ipuperf.ir import (
     Builder,
@@ -96,13 +95,16 @@ def _check_operands(op: Op, callee: Graph, operands: Sequence[Tensor]) -> None:
         raise ShapeError(
             f"{op.where()}: {len(operands)} operands for the {len(callee.inputs)} inputs of graph {callee.name!r}"
         )
-    for operand, parameter in zip(operands, callee.inputs, strict=True):
-        # Specs are mostly the same object, which is the quicker test.
-        if operand.spec is not parameter.spec and operand.spec != parameter.spec:
-            raise ShapeError(
-                f"{op.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
-                f"{callee.name!r} is {_full(parameter)}"
-            )
+    pairs = zip(operands, callee.inputs, strict=True)
+    # Specs are mostly the same object, which is the quicker test.
+    differing = [(t, parameter) for t, parameter in pairs if t.spec is not parameter.spec and t.spec != parameter.spec]
+    if differing:
+        operand, parameter = differing[0]
+        more = f"; {len(differing) - 1} more operands differ" if len(differing) > 1 else ""
+        raise ShapeError(
+            f"{op.where()}: operand {operand.id!r} is {_full(operand)}, input {parameter.id!r} of graph "
+            f"{callee.name!r} is {_full(parameter)}{more}"
+        )
 
 
 def _full(tensor: Tensor) -> str:
@@ -119,8 +121,6 @@ class Call(_Control):
 
     Cost: a copy of the operands passed by value, the callee, a copy of its outputs.
     """
-
-    type: ClassVar[str] = "Call"
 
     def infer(self) -> list[TensorSpec]:
         """The specs of the callee's outputs; raises for the main graph and for operands that do not fit."""
@@ -229,8 +229,6 @@ class Loop(_Control):
     those that the callee returns as they came. A conditional loop also pays for the condition and the counter.
     """
 
-    type: ClassVar[str] = "Loop"
-
     trip_count = Attribute(INTEGER)
     conditional = Attribute(FLAG, False)
 
@@ -297,8 +295,6 @@ class If(Op):
     has more work on the tiles and the other more traffic of collectives, Streaming Memory or between IPUs, lowering
     raises. Semantics: popart: willow/src/op/if.cpp.
     """
-
-    type: ClassVar[str] = "If"
 
     then_branch = Attribute(instance(Graph))
     else_branch = Attribute(instance(Graph))

@@ -13,10 +13,10 @@ from .base import Arrays, Environment, Kernel, Op
 from .binding import contiguous
 
 
-class CustomOp(Op):
+class CustomOp(Op, abstract=True):
     """An op whose value is a plain NumPy function of one replica's operands.
 
-    A subclass has a class attribute ``type`` (the name in schedules and reports) and
+    Schedules and reports show the name of the subclass, or its class attribute ``type``. It has
 
     * ``infer()``: the output specs; :meth:`~ipuperf.ops.base.Op.require`, ``floating`` and ``same_dtype`` raise
       errors;

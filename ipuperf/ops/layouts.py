@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,8 +19,6 @@ class LinearLayout(Op):
     """The operand, spread over the tiles in order, each with a multiple of ``grain`` elements (attribute). The copy
     is charged. Its result has the linear layout of every copy here, whatever the grain. No gradient, as
     upstream."""
-
-    type: ClassVar[str] = "LinearLayout"
 
     grain = Attribute(INTEGER, 1)
 

@@ -77,7 +77,6 @@ class PrintTensor(Identity):
         separator, open_bracket, close_bracket: the text between and around elements.
     """
 
-    type = "PrintTensor"
     waited_for = True
 
     title = Attribute(ANYTHING, "")

@@ -138,8 +138,6 @@ class Dropout(Op):
     decision, as in PopART's ShapedDropout). fp16 is scaled in float32 and rounded once.
     """
 
-    type = "Dropout"
-
     p = Attribute(NUMBER)
     key = Attribute(optional(INTEGER), None, settle=_key)
     mask_shape = Attribute(optional(INTEGERS), None, settle=_mask_shape)
@@ -194,8 +192,6 @@ class Dropout(Op):
 
 class DropoutGrad(Dropout):
     """Gradient of :class:`Dropout`: a dropout with the same seed and key. Its own gradient is the same again."""
-
-    type = "DropoutGrad"
 
 
 def _drop(out: np.ndarray, seed: np.ndarray, key: int, threshold: np.uint16) -> None:
@@ -276,7 +272,6 @@ class _Random(Op):
 class RandomNormal(_Random):
     """Normally distributed numbers; attributes ``mean`` (0), ``std`` (1, at least 0)."""
 
-    type = "RandomNormal"
     vertex = staticmethod(normal_vertex)
 
     mean = Attribute(NUMBER, 0.0)
@@ -302,8 +297,6 @@ class RandomUniform(_Random):
     """Uniformly distributed numbers; attributes ``low`` (0), ``high`` (1, not below low). ``high`` itself is
     only reached by rounding to the type."""
 
-    type = "RandomUniform"
-
     low = Attribute(NUMBER, 0.0)
     high = Attribute(NUMBER, 1.0)
 
@@ -325,8 +318,6 @@ class RandomUniform(_Random):
 
 class RandomInteger(_Random):
     """Whole numbers from ``low`` to below ``high`` (attributes; default 0 and 2^31 - 1), all equally likely."""
-
-    type = "RandomInteger"
 
     low = Attribute(INTEGER, 0)
     high = Attribute(INTEGER, (1 << 31) - 1)
@@ -363,8 +354,6 @@ class ModifyRandomSeed(Op):
 
     ``modifier`` is a uint32 scalar; the sum wraps. Equal operands give equal seeds in every such op.
     """
-
-    type = "ModifyRandomSeed"
 
     #: Philox key of the second word's generator: its own stream, so that it shares no bits with masks (keys of ops
     #: count from 100).

@@ -33,7 +33,7 @@ def copy_work(tensor: Tensor) -> list[Work]:
     return [Copy(tensor.spec.bytes)] if tensor.spec.bytes else []
 
 
-class Rearrangement(Op):
+class Rearrangement(Op, abstract=True):
     """Base of ops whose value is a view of their operand, which :meth:`arrange` makes."""
 
     rearranges = True
@@ -78,7 +78,7 @@ class Rearrangement(Op):
         return False
 
 
-class ViewRearrangement(Rearrangement):
+class ViewRearrangement(Rearrangement, abstract=True):
     """A rearrangement that is a view of its operand wherever the sharing cannot be seen."""
 
     def circumstances(self) -> bool:
@@ -110,8 +110,6 @@ def _whole_shape(op: Op, target: tuple[int, ...]) -> tuple[int, ...]:
 class Reshape(ViewRearrangement):
     """New ``shape`` (attribute; one entry may be -1) for the same elements in row-major order."""
 
-    type = "Reshape"
-
     shape = Attribute(INTEGERS, settle=_whole_shape)
 
     def infer(self) -> list[TensorSpec]:
@@ -130,7 +128,6 @@ class Reshape(ViewRearrangement):
 class ReshapeInplace(Reshape):
     """Reshape that shares the operand's storage."""
 
-    type = "ReshapeInplace"
     shared = True
 
 
@@ -147,8 +144,6 @@ def _order(op: Op, permutation: tuple[int, ...] | None) -> tuple[int, ...]:
 
 class Transpose(Rearrangement):
     """Axes in the order ``permutation`` (attribute; None reverses them)."""
-
-    type = "Transpose"
 
     permutation = Attribute(optional(INTEGERS), None, settle=_order)
 
@@ -185,7 +180,6 @@ class Transpose(Rearrangement):
 class TransposeInplace(Transpose):
     """Transpose that shares the operand's storage."""
 
-    type = "TransposeInplace"
     shared = True
 
 
@@ -240,8 +234,6 @@ class _Sliced(Op):
 class Slice(_Sliced, Rearrangement):
     """The elements ``start:stop:step`` along ``axis``."""
 
-    type = "Slice"
-
     def infer(self) -> list[TensorSpec]:
         """The sliced shape."""
         tensor = self.inputs[0]
@@ -262,14 +254,11 @@ class Slice(_Sliced, Rearrangement):
 class SliceInplace(Slice):
     """Slice that shares the operand's storage."""
 
-    type = "SliceInplace"
     shared = True
 
 
 class SliceGrad(_Sliced):
     """Zeros of ``shape`` with the operand at the elements that the slice (attributes as in :class:`Slice`) selects."""
-
-    type = "SliceGrad"
 
     shape = Attribute(INTEGERS)
 
@@ -311,8 +300,6 @@ class Subsample(Rearrangement):
     """Every ``strides[i]``-th element along axis ``i``, beginning with the first; axes without a stride stay whole
     (PopART ``willow/src/op/subsample.cpp``)."""
 
-    type = "Subsample"
-
     strides = Attribute(one_or_many(INTEGER), settle=_strides)
 
     def infer(self) -> list[TensorSpec]:
@@ -338,14 +325,10 @@ class Subsample(Rearrangement):
 class SubsampleGrad(SliceGrad):
     """Zeros with the gradient at the elements that a :class:`Subsample` chose."""
 
-    type = "SubsampleGrad"
-
 
 class Split(Op):
     """The operand cut along ``axis`` into parts of ``sizes`` elements, one result for each (PopART
     ``willow/src/op/split.cpp``)."""
-
-    type = "Split"
 
     axis = Attribute(INTEGER, 0, settle=axis_of)
     sizes = Attribute(INTEGERS)
@@ -386,8 +369,6 @@ def _joined_axis(op: Op, axis: int) -> int:
 
 class Concat(Op):
     """The operands joined along ``axis`` (attribute)."""
-
-    type = "Concat"
 
     axis = Attribute(INTEGER, 0, settle=_joined_axis)
 
@@ -437,8 +418,6 @@ class ConcatInplace(Concat):
     the value is a copy and counts as memory of its own. Where a program would see the difference, it is refused
     (``numerics/plan.py``)."""
 
-    type = "ConcatInplace"
-
     def work(self) -> list[Work]:
         """Nothing."""
         return []
@@ -446,8 +425,6 @@ class ConcatInplace(Concat):
 
 class Init(Op):
     """A new tensor of ``shape`` and ``dtype``, with ``init="zero"`` or ``"undefined"``; ``meta_shape`` for RTS."""
-
-    type = "Init"
 
     shape = Attribute(INTEGERS)
     dtype = Attribute(DTYPE)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.limits import limits
 from ipuperf.report.palette import KIND_LABELS
+from ipuperf.trace.modules import parent_of
 from ipuperf.trace.operations import NO_OP_NAME
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def modules(comparison: Comparison) -> list[ComparedFigure]:
     by_path = {figure.name: figure for figure in _merged(amounts)}
     children: dict[str, list[str]] = defaultdict(list)
     for path in by_path:
-        children[_parent(path)].append(path)
+        children[parent_of(path)].append(path)
 
     def tree(parent: str, level: int) -> Iterator[ComparedFigure]:
         for path in sorted(children[parent], key=lambda path: (-max(by_path[path].values), path)):
@@ -123,10 +124,6 @@ def _ancestors(path: str) -> list[str]:
     """The path and those of the modules around it."""
     parts = path.split(".")
     return [".".join(parts[: count + 1]) for count in range(len(parts))]
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
 
 
 def _merged(amounts: Iterable[Amounts]) -> list[ComparedFigure]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.report.arguments import check_inside, whole
 from ipuperf.report.marks import MOST_SLICES
 from ipuperf.report.tracks import Description, SliceTrack, check_limit
-from ipuperf.report.window import check_inside, whole
 from ipuperf.trace import fitting_window, slice_count
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.report.arguments import checked
+from ipuperf.report.arguments import check_inside, checked, whole
 from ipuperf.report.instances import instance_work
 from ipuperf.report.palette import WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours
-from ipuperf.report.window import check_inside, whole
 from ipuperf.trace import (
     KINDS,
     PHASES,

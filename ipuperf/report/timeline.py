@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.report.arguments import checked
+from ipuperf.report.arguments import check_inside, checked, whole
 from ipuperf.report.instances import instance_work, step_phases
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS, PHASE_COLOURS, PHASE_LETTERS, WAITING_COLOUR
 from ipuperf.report.raster import Raster, colours, stacked
-from ipuperf.report.window import check_inside, whole
 from ipuperf.trace import (
     KINDS,
     PHASES,

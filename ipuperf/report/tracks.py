@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.arguments import check_inside
 from ipuperf.report.instances import InstanceWork, instance_work
 from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.marks import Arrow, arrows, loop_marks, owner, run_waits
 from ipuperf.report.waiting import OWNERS
-from ipuperf.report.window import check_inside
 from ipuperf.trace import PHASES, Window, slice_count, slices
 from ipuperf.trace.columns import lookup
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from ipuperf.trace.check import check
 from ipuperf.trace.columns import Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
-from ipuperf.trace.files import replacing
 from ipuperf.trace.fold import (
     MOST_SLICES,
     Slices,
@@ -52,6 +51,7 @@ from ipuperf.trace.schema import (
     Table,
 )
 from ipuperf.trace.shortened import Cut, Ipu, LoopCuts, Shortened
+from ipuperf.trace.store import replacing
 from ipuperf.trace.template import Window, check_window
 from ipuperf.trace.trace import Trace
 

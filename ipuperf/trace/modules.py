@@ -43,11 +43,11 @@ def modules(trace: TraceTables) -> pd.DataFrame:
                 total[name] = total.get(name, 0) + value
     children: dict[str, list[str]] = {}
     for path in whole:
-        children.setdefault(_parent(path), []).append(path)
+        children.setdefault(parent_of(path), []).append(path)
     rows = [
         {
             "module": path,
-            "parent": _parent(path),
+            "parent": parent_of(path),
             "level": level,
             **{name: whole[path].get(name, 0) for name in ("cycles", "waiting_cycles")},
             "own_cycles": own.get(path, {}).get("cycles", 0),
@@ -92,7 +92,8 @@ def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
     return own, lines
 
 
-def _parent(path: str) -> str:
+def parent_of(path: str) -> str:
+    """The path of the module in which another one lies; empty at the top."""
     return path.rpartition(".")[0]
 
 
@@ -100,7 +101,7 @@ def _ancestors(path: str) -> Iterator[str]:
     """A path and all paths around it."""
     while path:
         yield path
-        path = _parent(path)
+        path = parent_of(path)
 
 
 def _in_order(children: dict[str, list[str]], whole: dict[str, _Sums]) -> Iterator[tuple[str, int]]:

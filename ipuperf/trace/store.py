@@ -9,9 +9,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +22,31 @@ import numpy as np
 from ipuperf.collector import collector_paused
 from ipuperf.trace.columns import Stored, Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
-from ipuperf.trace.files import replacing
 from ipuperf.trace.folded import FOLDED, FoldedTable
 from ipuperf.trace.schema import SCHEMA_VERSION, TABLES, Table
 
 if TYPE_CHECKING:
     from ipuperf.trace.tables import TraceTables
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary place for ``path``; on success it replaces ``path``, on an error it is removed.
+
+    A reader therefore sees the old file or the whole new one. The folder must exist (``FileNotFoundError`` otherwise)
+    and ``path`` must not be one (``IsADirectoryError``). The temporary file has the name of ``path`` (some writers
+    choose the format by its suffix) and lies in a new folder beside it whose name nobody can foresee.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: the folder {target.parent} does not exist")
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {target}: it is a folder")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.stem}.", suffix=".tmp") as folder:
+        temporary = Path(folder, target.name)
+        yield temporary
+        os.replace(temporary, target)
+
 
 _FORMAT = "ipuperf-trace"
 _FOLDED = ".folded.npz"

@@ -83,17 +83,6 @@ def lars(n: Numbers) -> Reference:
     return step
 
 
-def powered(n: Numbers, beta1: float = 0.9, beta2: float = 0.99, epsilon: float = 1e-3) -> Reference:
-    m = s = np.zeros_like(WEIGHT)
-
-    def step(w: np.ndarray, t: int) -> np.ndarray:
-        nonlocal m, s
-        m, s = beta1 * m + (1 - beta1) * GRADIENT, beta2 * s + (1 - beta2) * GRADIENT**2
-        return w - n["step_size"] * np.sqrt(1 - beta2**t) / (1 - beta1**t) * m / (np.sqrt(s) + epsilon)
-
-    return step
-
-
 RATE, DECAY, MOMENTUM = {"rate": -0.1}, {"weight_decay": 0.2}, {"momentum": 0.8}
 DAMPED = {**RATE, **DECAY, **MOMENTUM, "undamped": 0.7}
 LARS = {**MOMENTUM, "step_size": 0.1, "trust": 0.5}
@@ -101,7 +90,7 @@ TF = {**MOMENTUM, "step_size": 0.1, "alpha": 0.9, "epsilon": 0.01}
 RMS = {**RATE, "alpha": 0.9, "epsilon": 0.01}
 
 REFERENCES: Mapping[type, Callable[..., Reference]] = {u.Sgd: sgd, u.Adam: adam, u.Lamb: adam, u.Lars: lars}
-REFERENCES |= {u.RmsProp: rmsprop, u.PoweredAdam: powered}
+REFERENCES |= {u.RmsProp: rmsprop}
 
 #: Updates, their numbers, and options of the reference.
 CASES: list[tuple[u.Update, Numbers, Mapping[str, Any]]] = [
@@ -119,7 +108,6 @@ CASES: list[tuple[u.Update, Numbers, Mapping[str, Any]]] = [
     (u.RmsProp(False, False, False, False), RMS, {}),
     (u.RmsProp(True, True, True, False), {**RMS, **DECAY, **MOMENTUM}, {"centered": True}),
     (u.RmsProp(False, True, False, True), TF, {"tensorflow": True}),
-    (u.PoweredAdam(0.9, 0.99, 1e-3), {"step_size": 0.1}, {}),
 ]
 
 

@@ -11,8 +11,8 @@ from ipuperf.models.encoder import EncoderOptions, encoder
 from ipuperf.pipelines import build_pipeline
 from ipuperf.runtime.executable import Executable
 from ipuperf.schedules import ScheduleError, timetable_of
+from ipuperf.tools.errors import CaseError
 from ipuperf.validation.cases import unmeasured_case
-from ipuperf.validation.errors import CaseError
 from ipuperf.validation.programs import Program, program_of
 
 SIZES = {"layers": 2, "stages": 2, "hidden": 32, "heads": 2, "sequence": 16, "feed_forward": 64}

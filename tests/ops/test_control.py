@@ -58,6 +58,15 @@ def test_operands_are_checked_by_name():
     x = main.add_input(spec(2), "x")
     with pytest.raises(ir.ShapeError, match="2 operands for the 1 inputs"):
         main.create(Call, [x, x], ["t"], callee=callee)
+
+
+def test_an_error_about_a_call_of_many_operands_stays_short():
+    main, callee = (program := ir.Ir()).main_graph, program.create_graph("f")
+    for i in range(40):
+        callee.add_input(spec(2), f"a{i}")
+    operands = [main.add_input(spec(2 + i % 2), f"x{i}") for i in range(40)]
+    with pytest.raises(ir.ShapeError, match=r"x3 \[\(3,\) float32\] and 36 more\): operand 'x1' .*; 19 more operands"):
+        main.create(Call, operands, ["t"], callee=callee)
     with pytest.raises(ir.IrError, match="main graph cannot be called"):
         callee.create(Call, [], [], callee=main)
 

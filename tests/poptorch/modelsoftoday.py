@@ -34,25 +34,42 @@ def gelu(x: Tensor) -> Tensor:
     return F.gelu(x, approximate="tanh")
 
 
-class Model(nn.Module):
-    """The base: a block that does nothing until a test sets another."""
+def drawn(**inputs: Callable[[], Any]) -> Callable[[Any], dict[str, Any]]:
+    """The method that draws these inputs."""
+    return lambda model: {name: draw() for name, draw in inputs.items()}
 
-    block: Callable[[int], AbstractContextManager[Any]] = staticmethod(lambda ipu: nullcontext())  # type: ignore[assignment]
 
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 6), "y": torch.randn(SAMPLES, 1)}
+def normal(*shape: int) -> Callable[[], Tensor]:
+    return lambda: torch.randn(SAMPLES, *shape)
+
+
+def uniform(*shape: int) -> Callable[[], Tensor]:
+    return lambda: torch.rand(SAMPLES, *shape)
+
+
+def whole(low: int, high: int, *shape: int) -> Callable[[], Tensor]:
+    return lambda: torch.randint(low, high, (SAMPLES, *shape))
+
+
+def tokens(length: int, words: int = 11) -> Callable[[], Tensor]:
+    return whole(0, words, length)
 
 
 MODELS: dict[str, type[Model]] = {}
 
 
-def model(cls: type[Model]) -> type[Model]:
-    MODELS[cls.__name__] = cls
-    return cls
+class Model(nn.Module):
+    """The base: ``build`` makes the parts; a block that does nothing until a test sets another."""
 
+    block: Callable[[int], AbstractContextManager[Any]] = staticmethod(lambda ipu: nullcontext())  # type: ignore[assignment]
+    samples = drawn(x=normal(6), y=normal(1))
 
-def tokens(length: int, words: int = 11) -> Tensor:
-    return torch.randint(0, words, (SAMPLES, length))
+    def __init_subclass__(cls) -> None:
+        MODELS[cls.__name__] = cls
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.build()
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
@@ -100,17 +117,14 @@ def turns(size: int, length: int) -> Tensor:
     return torch.polar(torch.ones_like(angles), angles)
 
 
-@model
 class Llama(Model):
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(ids=tokens(5), labels=tokens(5))
+
+    def build(self) -> None:
         self.embedding = nn.Embedding(11, 16)
         self.layers = nn.ModuleList(LlamaBlock(16, 4, 2) for _ in range(2))
         self.head = nn.Linear(16, 11, bias=False)
         self.register_buffer("turns", turns(4, 5), persistent=False)
-
-    def samples(self) -> dict[str, Any]:
-        return {"ids": tokens(5), "labels": tokens(5)}
 
     def forward(self, ids: Tensor, labels: Tensor) -> Any:
         x = self.layers[0](self.embedding(ids), self.turns)
@@ -119,19 +133,16 @@ class Llama(Model):
             return logits, F.cross_entropy(logits[:, :-1].reshape(-1, 11), labels[:, 1:].reshape(-1))
 
 
-@model
 class TiedHead(Model):
     """A head that is the embedding, in one block; padding that the loss leaves out."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(picture=normal(4), ids=tokens(3), labels=tokens(3))
+
+    def build(self) -> None:
         self.first = nn.Linear(4, 8)
         self.embedding = nn.Embedding(11, 8, padding_idx=0)
         self.head = nn.Linear(8, 11, bias=False)
         self.head.weight = self.embedding.weight
-
-    def samples(self) -> dict[str, Any]:
-        return {"picture": torch.randn(SAMPLES, 4), "ids": tokens(3), "labels": tokens(3)}
 
     def forward(self, picture: Tensor, ids: Tensor, labels: Tensor) -> Any:
         seen = torch.tanh(self.first(picture))
@@ -140,17 +151,14 @@ class TiedHead(Model):
             return F.cross_entropy(logits.transpose(1, 2), labels, ignore_index=-100, label_smoothing=0.1)
 
 
-@model
 class Translator(Model):
     """``nn.Transformer`` with a causal mask and masks of padding."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(source=tokens(4), target=tokens(3))
+
+    def build(self) -> None:
         self.words, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
         self.transformer = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
-
-    def samples(self) -> dict[str, Any]:
-        return {"source": tokens(4), "target": tokens(3)}
 
     def forward(self, source: Tensor, target: Tensor) -> Any:
         causal = nn.Transformer.generate_square_subsequent_mask(3)
@@ -163,20 +171,13 @@ class Translator(Model):
             return F.cross_entropy(self.head(out).flatten(0, 1), target.flatten())
 
 
-@model
 class Encoder(Model):
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(4, 3), lengths=whole(1, 5), y=normal(8))
+
+    def build(self) -> None:
         layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, gelu, batch_first=True, norm_first=True)
         self.embed = nn.Linear(3, 8)
         self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
-
-    def samples(self) -> dict[str, Any]:
-        return {
-            "x": torch.randn(SAMPLES, 4, 3),
-            "lengths": torch.randint(1, 5, (SAMPLES,)),
-            "y": torch.randn(SAMPLES, 8),
-        }
 
     def forward(self, x: Tensor, lengths: Tensor, y: Tensor) -> Any:
         padding = torch.arange(4)[None] >= lengths[:, None]
@@ -188,18 +189,15 @@ class Encoder(Model):
             return pooled, F.mse_loss(pooled, y)
 
 
-@model
 class CrossAttention(Model):
     """``nn.MultiheadAttention`` with other widths of keys, a mask to add, and its weights read."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(4, 3), y=normal(2, 8))
+
+    def build(self) -> None:
         self.query = nn.Parameter(torch.randn(2, 8))
         self.keys = nn.Linear(3, 6)
         self.attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, add_bias_kv=True, batch_first=True)
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 4, 3), "y": torch.randn(SAMPLES, 2, 8)}
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         k = self.keys(x)
@@ -212,12 +210,12 @@ class CrossAttention(Model):
             return final(F.mse_loss(out, y) - 0.1 * entropy)
 
 
-@model
 class Swin(Model):
     """Windows by roll and view, and a table of relative positions."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(3, 8, 8), y=normal(8))
+
+    def build(self) -> None:
         self.patch = nn.Conv2d(3, 8, 2, 2)
         self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
         self.table = nn.Parameter(torch.zeros(9, 2))
@@ -225,9 +223,6 @@ class Swin(Model):
         places = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(2), indexing="ij")).flatten(1)
         relative = (places[:, :, None] - places[:, None, :]).permute(1, 2, 0) + 1
         self.register_buffer("index", relative[..., 0] * 3 + relative[..., 1])
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 3, 8, 8), "y": torch.randn(SAMPLES, 8)}
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         h = self.patch(x).permute(0, 2, 3, 1)
@@ -247,16 +242,13 @@ class Swin(Model):
             return F.smooth_l1_loss(torch.roll(z, (1, 1), (1, 2)).mean((1, 2)), y)
 
 
-@model
 class LinearAttention(Model):
     """Causal sums in place of scores, and the decay of a retention."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.decay = nn.Linear(3, 12), nn.Parameter(torch.tensor([0.5, 1.5]))
+    samples = drawn(x=normal(5, 3), y=normal(5, 4))
 
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 5, 3), "y": torch.randn(SAMPLES, 5, 4)}
+    def build(self) -> None:
+        self.qkv, self.decay = nn.Linear(3, 12), nn.Parameter(torch.tensor([0.5, 1.5]))
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         q, k, v = self.qkv(x).tensor_split(3, -1)
@@ -273,17 +265,14 @@ class LinearAttention(Model):
 # -- recurrence --------------------------------------------------------------------------------------------------------
 
 
-@model
 class Recurrent(Model):
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(ids=tokens(4), y=normal(1))
+
+    def build(self) -> None:
         self.words = nn.Embedding(11, 6)
         self.lstm = nn.LSTM(6, 4, num_layers=2, bidirectional=True, batch_first=True)
         self.gru = nn.GRU(8, 5, batch_first=True)
         self.out = nn.Linear(5, 1)
-
-    def samples(self) -> dict[str, Any]:
-        return {"ids": tokens(4), "y": torch.randn(SAMPLES, 1)}
 
     def forward(self, ids: Tensor, y: Tensor) -> Any:
         h, (last, _) = self.lstm(self.words(ids))
@@ -293,17 +282,14 @@ class Recurrent(Model):
             return F.mse_loss(out, y)
 
 
-@model
 class Decoder(Model):
     """A loop of cells that look back, fed with its own best word."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(4, 3), labels=tokens(3, 7))
+
+    def build(self) -> None:
         self.encoder, self.words = nn.GRU(3, 6, batch_first=True), nn.Embedding(7, 6)
         self.cell, self.head = nn.LSTMCell(12, 6), nn.Linear(6, 7)
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 4, 3), "labels": tokens(3, 7)}
 
     def forward(self, x: Tensor, labels: Tensor) -> Any:
         memory, _ = self.encoder(x)
@@ -321,19 +307,16 @@ class Decoder(Model):
             return final(torch.stack(losses).mean())
 
 
-@model
 class Mamba(Model):
     """A selective state space, as the plain loop over time."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(5, 4), y=normal(5, 4))
+
+    def build(self) -> None:
         self.inner, self.conv = nn.Linear(4, 12), nn.Conv1d(6, 6, 3, padding=2, groups=6)
         self.select, self.step, self.out = nn.Linear(6, 7), nn.Linear(1, 6), nn.Linear(6, 4)
         self.a_log = nn.Parameter(torch.log(torch.arange(1, 4).repeat(6, 1).float()))
         self.d = nn.Parameter(torch.ones(6))
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 5, 4), "y": torch.randn(SAMPLES, 5, 4)}
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         u, gate = self.inner(x).chunk(2, dim=-1)
@@ -354,24 +337,17 @@ class Mamba(Model):
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-@model
 class DiffusionUNet(Model):
     """Time embedded in sines, a skip connection, group norms, and a noise schedule in a buffer."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(2, 6, 6), noise=normal(2, 6, 6), t=whole(0, 10))
+
+    def build(self) -> None:
         self.time = nn.Sequential(nn.Linear(4, 8), nn.SiLU(), nn.Linear(8, 16))
         self.down, self.norm = nn.Conv2d(2, 8, 3, 2, 1), nn.GroupNorm(2, 8)
         self.middle, self.up = nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular"), nn.ConvTranspose2d(16, 8, 2, 2)
         self.out = nn.Conv2d(8, 2, 1)
         self.register_buffer("kept", torch.cumprod(1 - torch.linspace(1e-3, 0.2, 10), 0))
-
-    def samples(self) -> dict[str, Any]:
-        return {
-            "x": torch.randn(SAMPLES, 2, 6, 6),
-            "noise": torch.randn(SAMPLES, 2, 6, 6),
-            "t": torch.randint(0, 10, (SAMPLES,)),
-        }
 
     def forward(self, x: Tensor, noise: Tensor, t: Tensor) -> Any:
         kept = self.kept.gather(0, t).view(-1, 1, 1, 1)
@@ -385,18 +361,15 @@ class DiffusionUNet(Model):
             return F.mse_loss(self.out(self.up(torch.cat([m, h], 1))), noise)
 
 
-@model
 class Volumes(Model):
     """Three dimensions, pixels shuffled, patches folded."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(1, 3, 3, 3), y=normal(4, 4, 4))
+
+    def build(self) -> None:
         self.conv, self.up = nn.Conv3d(1, 4, 2), nn.ConvTranspose3d(4, 4, 2, stride=1)
         self.norm, self.unflatten = nn.InstanceNorm3d(4, affine=True), nn.Unflatten(1, (4, 4))
         self.flat, self.shuffle = nn.Linear(4 * 27, 16 * 4), nn.PixelShuffle(2)
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 1, 3, 3, 3), "y": torch.randn(SAMPLES, 4, 4, 4)}
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         h = gelu(self.norm(self.up(self.conv(x))))
@@ -407,12 +380,12 @@ class Volumes(Model):
             return final(F.mse_loss(z, y) + F.pixel_unshuffle(z, 2).abs().mean())
 
 
-@model
 class MobileNet(Model):
     """Depthwise convolutions, batch norms, squeeze and excitation, layers fused in ``nn.Sequential``."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(3, 8, 8), labels=whole(0, 3))
+
+    def build(self) -> None:
         self.stem = nn.Sequential(
             OrderedDict(
                 conv=nn.Conv2d(3, 8, 3, 2, 1, bias=False), norm=nn.BatchNorm2d(8), act=nn.Hardswish(inplace=True)
@@ -423,9 +396,6 @@ class MobileNet(Model):
         self.excite = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 4, 1), nn.ReLU6(True), nn.Conv2d(4, 8, 1))
         self.head = nn.Linear(8, 3)
 
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 3, 8, 8), "labels": torch.randint(0, 3, (SAMPLES,))}
-
     def forward(self, x: Tensor, labels: Tensor) -> Any:
         h = self.stem(x.to(memory_format=torch.channels_last))
         with self.block(1):
@@ -435,16 +405,13 @@ class MobileNet(Model):
             return logits.softmax(-1), F.cross_entropy(logits, labels, weight=torch.tensor([1.0, 2.0, 0.5]))
 
 
-@model
 class SpatialTransformer(Model):
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(1, 6, 6), y=normal(1, 5, 5))
+
+    def build(self) -> None:
         self.conv, self.theta = nn.Conv2d(1, 2, 3), nn.Linear(32, 6)
         nn.init.normal_(self.theta.weight, std=0.05)
         self.theta.bias.data.copy_(torch.tensor([1.0, 0.1, 0, 0, 0.9, 0.05]))
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 1, 6, 6), "y": torch.randn(SAMPLES, 1, 5, 5)}
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         theta = self.theta(torch.tanh(self.conv(x)).flatten(1)).view(-1, 2, 3)
@@ -454,20 +421,13 @@ class SpatialTransformer(Model):
             return F.mse_loss(F.interpolate(seen, size=(5, 5), mode="bilinear", antialias=False), y)
 
 
-@model
 class Detector(Model):
     """Distances of pairs, boxes, and a focal loss."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.queries, self.box, self.score = nn.Embedding(3, 6), nn.Linear(6, 4), nn.Linear(6, 1)
+    samples = drawn(x=normal(6), boxes=uniform(2, 4), found=lambda: torch.rand(SAMPLES, 3).round())
 
-    def samples(self) -> dict[str, Any]:
-        return {
-            "x": torch.randn(SAMPLES, 6),
-            "boxes": torch.rand(SAMPLES, 2, 4),
-            "found": torch.rand(SAMPLES, 3).round(),
-        }
+    def build(self) -> None:
+        self.queries, self.box, self.score = nn.Embedding(3, 6), nn.Linear(6, 4), nn.Linear(6, 1)
 
     def forward(self, x: Tensor, boxes: Tensor, found: Tensor) -> Any:
         h = torch.tanh(x[:, None] + self.queries.weight)
@@ -491,17 +451,14 @@ class Detector(Model):
             return final(cost.min(-1).values.mean() + cost.amin(1).mean() + focal.mean() - overlap.mean())
 
 
-@model
 class Nerf(Model):
     """Positions in sines, densities summed along rays."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(origin=normal(3), direction=normal(3), y=uniform(3))
+
+    def build(self) -> None:
         self.layers = nn.ModuleList([nn.Linear(15, 8), nn.Linear(23, 8)])
         self.density, self.colour = nn.Linear(8, 1), nn.Linear(8, 3)
-
-    def samples(self) -> dict[str, Any]:
-        return {"origin": torch.randn(SAMPLES, 3), "direction": torch.randn(SAMPLES, 3), "y": torch.rand(SAMPLES, 3)}
 
     def forward(self, origin: Tensor, direction: Tensor, y: Tensor) -> Any:
         depths = torch.linspace(0.5, 2.0, 4)
@@ -520,24 +477,21 @@ class Nerf(Model):
 # -- tables, graphs and experts ----------------------------------------------------------------------------------------
 
 
-@model
 class Recommender(Model):
     """Bags with weights, and the products of pairs above the diagonal."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(
+        dense=normal(3),
+        items=tokens(3, 9),
+        weights=uniform(3),
+        places=tokens(2, 5),
+        clicked=lambda: torch.rand(SAMPLES, 1).round(),
+    )
+
+    def build(self) -> None:
         self.bags = nn.ModuleList([nn.EmbeddingBag(9, 4, mode="sum"), nn.EmbeddingBag(5, 4, mode="mean")])
         self.dense = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
         self.top = nn.Bilinear(4, 3, 1)
-
-    def samples(self) -> dict[str, Any]:
-        return {
-            "dense": torch.randn(SAMPLES, 3),
-            "items": tokens(3, 9),
-            "weights": torch.rand(SAMPLES, 3),
-            "places": tokens(2, 5),
-            "clicked": torch.rand(SAMPLES, 1).round(),
-        }
 
     def forward(self, dense: Tensor, items: Tensor, weights: Tensor, places: Tensor, clicked: Tensor) -> Any:
         parts = [self.dense(dense), self.bags[0](items, per_sample_weights=weights), self.bags[1](places)]
@@ -549,21 +503,14 @@ class Recommender(Model):
             return F.binary_cross_entropy_with_logits(logits, clicked, pos_weight=torch.tensor(2.0))
 
 
-@model
 class GraphAttention(Model):
     """Softmax over the edges of a node by scatters; a graph for each sample."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(4, 3), edges=whole(0, 4, 2, 6), y=normal(1))
+
+    def build(self) -> None:
         self.nodes, self.score = nn.Linear(3, 4), nn.Linear(8, 1)
         self.out = nn.Linear(4, 1)
-
-    def samples(self) -> dict[str, Any]:
-        return {
-            "x": torch.randn(SAMPLES, 4, 3),
-            "edges": torch.randint(0, 4, (SAMPLES, 2, 6)),
-            "y": torch.randn(SAMPLES, 1),
-        }
 
     def forward(self, x: Tensor, edges: Tensor, y: Tensor) -> Any:
         b = x.shape[0]
@@ -580,12 +527,10 @@ class GraphAttention(Model):
             return F.mse_loss(self.out((z + mean).view(b, 4, 4).amax(1)), y)
 
 
-@model
 class SparseGraph(Model):
     """Matrices of graphs by coordinates, with learned weights of the edges."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.layer, self.values = nn.Linear(6, 5), nn.Parameter(torch.rand(4))
         self.register_buffer("edges", torch.tensor([[0, 1, 2, 4], [1, 0, 3, 2]]))
 
@@ -597,12 +542,10 @@ class SparseGraph(Model):
             return F.mse_loss((graph.to_dense() @ h.t()).sum(0, keepdim=True).t(), y)
 
 
-@model
 class Experts(Model):
     """The best two experts, a load that is balanced, and a sort."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.gate, self.up = nn.Linear(6, 4), nn.Parameter(torch.randn(4, 6, 8) / 3)
         self.down = nn.Parameter(torch.randn(4, 8, 1) / 3)
 
@@ -621,12 +564,10 @@ class Experts(Model):
             return final(F.mse_loss(h, y) + 0.1 * (share * gates.mean(0)).sum() * 4 - 0.01 * spread)
 
 
-@model
 class Mixtral(Model):
     """Experts one by one, each for the rows that chose it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.gate = nn.Linear(6, 3)
         self.experts = nn.ModuleList(nn.Sequential(nn.Linear(6, 4), nn.SiLU(), nn.Linear(4, 1)) for _ in range(3))
 
@@ -642,16 +583,13 @@ class Mixtral(Model):
             return F.mse_loss(out, y)
 
 
-@model
 class MaskedTokens(Model):
     """As BERT: the loss of the masked places, which a boolean index selects."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
+    samples = drawn(ids=tokens(5), labels=tokens(5), masked=lambda: torch.rand(SAMPLES, 5) < 0.6)
 
-    def samples(self) -> dict[str, Any]:
-        return {"ids": tokens(5), "labels": tokens(5), "masked": torch.rand(SAMPLES, 5) < 0.6}
+    def build(self) -> None:
+        self.words, self.head = nn.Embedding(11, 8), nn.Linear(8, 11)
 
     def forward(self, ids: Tensor, labels: Tensor, masked: Tensor) -> Any:
         h = torch.tanh(self.words(ids))
@@ -668,10 +606,8 @@ class Symmetric(nn.Module):
         return x.triu() + x.triu(1).mT
 
 
-@model
 class Parametrized(Model):
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first = parametrizations.weight_norm(nn.Linear(6, 8))
         self.second = parametrizations.spectral_norm(nn.Linear(8, 8))
         self.third = parametrizations.orthogonal(nn.Linear(8, 8, bias=False))
@@ -699,10 +635,8 @@ class LowRank(nn.Module):
         return self.base(x) + F.linear(F.linear(x, self.a), self.b) * 0.5
 
 
-@model
 class Adapters(Model):
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
         for name, module in list(self.net.named_children()):
             if isinstance(module, nn.Linear):
@@ -714,12 +648,10 @@ class Adapters(Model):
             return F.mse_loss(self.net[2:](h), y)
 
 
-@model
 class Momentum(Model):
     """A teacher that follows its student, in buffers and frozen parameters written in place."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.student, self.teacher = nn.Linear(6, 4), nn.Linear(6, 4).requires_grad_(False)
         self.head = nn.Linear(4, 4)
         self.register_buffer("centre", torch.zeros(4))
@@ -739,12 +671,10 @@ class Momentum(Model):
             return final(-(target * F.log_softmax(self.head(h), -1)).sum(-1).mean())
 
 
-@model
 class Quantizer(Model):
     """As VQ-VAE: the nearest word of a book, with the gradient passed straight through."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.encode, self.book, self.decode = nn.Linear(6, 4), nn.Embedding(5, 4), nn.Linear(4, 1)
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
@@ -766,12 +696,10 @@ class Member(nn.Module):
         return self.net(x)
 
 
-@model
 class Ensemble(Model):
     """``torch.func.functional_call`` under ``vmap`` over weights in a stack."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first = nn.Linear(6, 6)
         members = [Member() for _ in range(3)]
         stacked, _ = func.stack_module_state(members)  # type: ignore[arg-type]
@@ -801,12 +729,10 @@ class Pair(NamedTuple):
     loss: Tensor
 
 
-@model
 class ByName(Model):
     """Arguments by name only, one left out; a mapping of modules; a dataclass of results."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.heads = nn.ModuleDict({"mean": nn.Linear(8, 1), "scale": nn.Linear(8, 1)})
         self.trunk = nn.Linear(6, 8)
 
@@ -818,12 +744,10 @@ class ByName(Model):
             return Output(logits=results["mean"], loss=loss)
 
 
-@model
 class Nested(Model):
     """A mapping of inputs with a list in it; a named tuple of results."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first, self.second = nn.Linear(3, 4), nn.LazyLinear(1)
         self.second(torch.zeros(1, 8))
 
@@ -838,17 +762,14 @@ class Nested(Model):
             return Pair(h, F.huber_loss(self.second(h), batch["target"][0], delta=0.7))
 
 
-@model
 class Contrastive(Model):
     """As CLIP: labels are places in the batch, and a learned temperature is limited."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(6), ids=tokens(3))
+
+    def build(self) -> None:
         self.pictures, self.texts = nn.Linear(6, 4), nn.EmbeddingBag(11, 4)
         self.scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 6), "ids": tokens(3)}
 
     def forward(self, x: Tensor, ids: Tensor) -> Any:
         a = F.normalize(self.pictures(x), dim=-1)
@@ -859,12 +780,10 @@ class Contrastive(Model):
             return final((F.cross_entropy(logits, places) + F.cross_entropy(logits.t(), places)) / 2)
 
 
-@model
 class Hooked(Model):
     """Hooks of modules and of a tensor's gradient."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 1)
         self.first.register_forward_hook(lambda module, inputs, output: output * 1.5)
         self.second.register_forward_pre_hook(lambda module, inputs: (inputs[0] + 0.1,))
@@ -876,10 +795,8 @@ class Hooked(Model):
             return F.mse_loss(self.second(h), y)
 
 
-@model
 class Checkpointed(Model):
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh())
         self.second = nn.Linear(8, 1)
 
@@ -890,12 +807,10 @@ class Checkpointed(Model):
             return F.mse_loss(z, y)
 
 
-@model
 class Compiled(Model):
     """``torch.compile`` of a part, autocast that is off, and a chosen kernel of attention."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 1)
         self.mix = torch.compile(lambda h: torch.sin(h) * h)
 
@@ -911,12 +826,10 @@ class Compiled(Model):
 # -- control flow, derivatives, probability ----------------------------------------------------------------------------
 
 
-@model
 class Loops(Model):
     """A loop as long as its data asks for, without a gradient through it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 1)
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
@@ -931,16 +844,13 @@ class Loops(Model):
             return F.mse_loss(self.second(h + scaled), y)
 
 
-@model
 class Scanned(Model):
     """``scan`` over time, with a gradient."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 1)
+    samples = drawn(x=normal(5, 3), y=normal(1))
 
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 5, 3), "y": torch.randn(SAMPLES, 1)}
+    def build(self) -> None:
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 1)
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         from torch._higher_order_ops.scan import scan
@@ -956,12 +866,10 @@ class Scanned(Model):
             return F.mse_loss(self.second(last + every.mean(0)), y)
 
 
-@model
 class NeuralOde(Model):
     """Runge-Kutta, and the trace of the Jacobian by a product with a vector."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first, self.second, self.flow = nn.Linear(6, 4), nn.Linear(4, 4), nn.Linear(4, 4)
 
     def change(self, z: Tensor) -> Tensor:
@@ -979,17 +887,14 @@ class NeuralOde(Model):
             return final(F.mse_loss(self.second(z), y.expand(-1, 4)) + 0.1 * along.square().mean())
 
 
-@model
 class Molecule(Model):
     """Energies of distances, and forces by ``autograd.grad``."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(at=normal(4, 3), kinds=tokens(4, 4), forces=normal(4, 3))
+
+    def build(self) -> None:
         self.kinds = nn.Embedding(4, 4)
         self.net = nn.Sequential(nn.Linear(9, 8), nn.SiLU(), nn.Linear(8, 1))
-
-    def samples(self) -> dict[str, Any]:
-        return {"at": torch.randn(SAMPLES, 4, 3), "kinds": tokens(4, 4), "forces": torch.randn(SAMPLES, 4, 3)}
 
     def forward(self, at: Tensor, kinds: Tensor, forces: Tensor) -> Any:
         z = self.kinds(kinds)
@@ -1002,16 +907,13 @@ class Molecule(Model):
             return F.mse_loss(-slope, forces)
 
 
-@model
 class Variational(Model):
     """``torch.distributions``, with the noise given."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.encode, self.decode = nn.Linear(6, 8), nn.Linear(4, 6)
+    samples = drawn(x=uniform(6), noise=normal(4))
 
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.rand(SAMPLES, 6), "noise": torch.randn(SAMPLES, 4)}
+    def build(self) -> None:
+        self.encode, self.decode = nn.Linear(6, 8), nn.Linear(4, 6)
 
     def forward(self, x: Tensor, noise: Tensor) -> Any:
         mean, log_variance = self.encode(x).chunk(2, -1)
@@ -1023,12 +925,10 @@ class Variational(Model):
             return final((kl - likely.log_prob(x.round()).sum(-1)).mean())
 
 
-@model
 class Flow(Model):
     """A coupling layer and a matrix with its determinant."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.net, self.mix = (
             nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 6)),
             nn.Parameter(torch.eye(6) + 0.1),
@@ -1043,20 +943,17 @@ class Flow(Model):
             return final((0.5 * z.square().sum(-1) - log_det).mean() + 0 * y.sum())
 
 
-@model
 class Process(Model):
     """The marginal likelihood of a Gaussian process, by a Cholesky factor."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(x=normal(4, 6), y=normal(4, 1))
+
+    def build(self) -> None:
         self.first, self.length, self.noise = (
             nn.Linear(6, 2),
             nn.Parameter(torch.tensor(0.3)),
             nn.Parameter(torch.tensor(0.1)),
         )
-
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 4, 6), "y": torch.randn(SAMPLES, 4, 1)}
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         z = self.first(x)
@@ -1069,12 +966,10 @@ class Process(Model):
             return final(fit.mean() + 0.01 * torch.linalg.solve_triangular(factor, y, upper=False).square().mean())
 
 
-@model
 class Splines(Model):
     """As KAN: B-splines by recursion, masks by comparison."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.first, self.weights = nn.Linear(6, 4), nn.Parameter(torch.randn(1, 4, 5) / 3)
         self.register_buffer("grid", torch.linspace(-1.8, 1.8, 8))
 
@@ -1090,20 +985,13 @@ class Splines(Model):
             return F.mse_loss(torch.einsum("bik,oik->bo", bases, self.weights), y)
 
 
-@model
 class Speech(Model):
     """Spectra of sound, a convolution over time and connectionist temporal classification."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = nn.Conv1d(5, 6, 3, padding=1), nn.Linear(6, 4)
+    samples = drawn(sound=normal(40), words=whole(1, 4, 3), lengths=whole(1, 4))
 
-    def samples(self) -> dict[str, Any]:
-        return {
-            "sound": torch.randn(SAMPLES, 40),
-            "words": torch.randint(1, 4, (SAMPLES, 3)),
-            "lengths": torch.randint(1, 4, (SAMPLES,)),
-        }
+    def build(self) -> None:
+        self.conv, self.head = nn.Conv1d(5, 6, 3, padding=1), nn.Linear(6, 4)
 
     def forward(self, sound: Tensor, words: Tensor, lengths: Tensor) -> Any:
         spectra = torch.stft(sound, 8, 4, window=torch.hann_window(8), center=False, return_complex=True).abs()
@@ -1114,16 +1002,13 @@ class Speech(Model):
             return F.ctc_loss(scores, words, times, lengths, zero_infinity=True)
 
 
-@model
 class HalfInputs(Model):
     """Inputs of 16 bits, converted where they are read."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 1)
+    samples = drawn(x=lambda: torch.randn(SAMPLES, 6).half(), y=lambda: torch.randn(SAMPLES, 1).half())
 
-    def samples(self) -> dict[str, Any]:
-        return {"x": torch.randn(SAMPLES, 6).half(), "y": torch.randn(SAMPLES, 1).half()}
+    def build(self) -> None:
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 1)
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
         h = torch.tanh(self.first(x.to(self.first.weight.dtype)))
@@ -1131,12 +1016,10 @@ class HalfInputs(Model):
             return F.mse_loss(self.second(h), y.float())
 
 
-@model
 class Hyper(Model):
     """Weights that a network makes, each sample its own, turned by a Cayley transform."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def build(self) -> None:
         self.make, self.gain = nn.Linear(6, 16), nn.Parameter(torch.rand(4))
 
     def forward(self, x: Tensor, y: Tensor) -> Any:
@@ -1148,19 +1031,16 @@ class Hyper(Model):
             return final(F.mse_loss(torch.logsumexp(z, -1, keepdim=True), y) + torch.linalg.vector_norm(self.gain))
 
 
-@model
 class Triplets(Model):
     """Losses of pairs and triplets, each weighed by what is learned of its noise."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    samples = drawn(anchor=normal(6), near=normal(6), far=normal(6))
+
+    def build(self) -> None:
         self.embed, self.noise = (
             nn.Sequential(nn.Linear(6, 8), nn.Mish(), nn.LayerNorm(8), nn.Linear(8, 4)),
             nn.Parameter(torch.zeros(3)),
         )
-
-    def samples(self) -> dict[str, Any]:
-        return {name: torch.randn(SAMPLES, 6) for name in ("anchor", "near", "far")}
 
     def forward(self, anchor: Tensor, near: Tensor, far: Tensor) -> Any:
         a, n, f = self.embed(torch.cat([anchor, near, far])).chunk(3)

@@ -353,13 +353,13 @@ def _flushed(most: int, trace: Trace, folder: Path) -> Any:
     return [(folder / "whole").read_bytes() == (folder / "pieces").read_bytes(), pieces]
 
 
-ASKED = ("comparison", "live", "protobuf", "window")
+ASKED = {"comparison": "comparison", "live": "live", "protobuf": "protobuf", "window": "arguments"}
 
 
 @together(listed(CALLS))
 def test_every_answer(cases: list[str], rich: Trace, synthetic: ModuleType, golden: Golden, tmp_path: Path) -> None:
     names = {name: value for name, value in globals().items() if isinstance(value, ModuleType)}
-    names |= dict(zip(ASKED, room(*ASKED), strict=True))
+    names |= dict(zip(ASKED, room(*ASKED.values()), strict=True))
     names |= {
         "answer": answer, "collective": collective, "curve": curve, "encoding": room("page.encoding")[0], "rich": rich,
         "covered": _covered, "row_of": _row_of, "added": _added, "line": _line, "idle": _idle,

@@ -27,7 +27,7 @@ facts = import_module("ipuperf.report.page.facts")
 timeline = import_module("ipuperf.report.timeline")
 pipeline = import_module("ipuperf.report.pipeline")
 marks = import_module("ipuperf.report.marks")
-window = import_module("ipuperf.report.window")
+window = import_module("ipuperf.report.arguments")
 SEEDS = range(8)
 TILES = 5
 

@@ -18,8 +18,8 @@ from answers import answer
 from rows import Golden
 
 from ipuperf.runtime import children, distributions, install, keras_names, reaching, script
-from ipuperf.runtime.interrupts import uninterrupted
 from ipuperf.runtime.replacing import replaced
+from ipuperf.runtime.reports import uninterrupted
 from ipuperf.runtime.run_context import RunContext
 from ipuperf.runtime.settings import RunSettings
 

@@ -171,6 +171,21 @@ def test_a_sample_is_a_simulation(seed):
         assert found["cycles"] != sampled(program, faulty, 4, seed + 1, **options)["cycles"]
 
 
+def meetings(sampler, machine):
+    """The cycles of three samples, and how often their IPUs left what they share."""
+    counts, left = [0, 0, 0], IpuProcess._leave_shared
+    cycles = []
+    for sample in range(3):
+
+        def leave(process, sample=sample):
+            counts[sample] += 1
+            left(process)
+
+        with patch.object(IpuProcess, "_leave_shared", leave):
+            cycles.append(sampler.cycles(machine.faults, Draw(0, sample)))
+    return cycles, counts
+
+
 @pytest.mark.parametrize("depth", [0, 1, 3])
 @pytest.mark.parametrize("sync", ["50ns", "5us"])
 def test_the_rest_of_a_run_is_not_simulated_again(depth, sync):
@@ -191,16 +206,8 @@ def test_the_rest_of_a_run_is_not_simulated_again(depth, sync):
     )
     ends = [sp.end(simulate(program, faulty, draw=(0, sample), prefetch_depth=depth)) for sample in range(12)]
     assert sampled(program, faulty, 12, prefetch_depth=depth)["cycles"] == sorted(ends)
-    sampler, left, counts = Sampler(program, faulty, prefetch_depth=depth), IpuProcess._leave_shared, []
-    for sample in range(3):
-        counts.append(0)
-
-        def leave(process, counts=counts):
-            counts[-1] += 1
-            left(process)
-
-        with patch.object(IpuProcess, "_leave_shared", leave):
-            assert sampler.cycles(faulty.faults, Draw(0, sample)) == ends[sample]
+    cycles, counts = meetings(Sampler(program, faulty, prefetch_depth=depth), faulty)
+    assert cycles == ends[:3]
     # Without prefetching the IPUs wait for the host to the end.
     assert (max(counts[1:]) < counts[0] / 2) == (depth > 0)
 
@@ -277,17 +284,8 @@ def test_trips_that_are_known_are_not_simulated(slow):
     rest = sp.collective("all_reduce", 600, ((0, 1, 2),))
     program = sp.program(*[sp.seq(sp.repeat(300, *body), rest)] * 2, replicas=3, placement=((0, 1), (4, 5), (8, 9)))
     faulty = sp.machine("pod16", **COSTS, sync=5).with_faults("host sync exponential 100ns", *slow)
-    sampler, left, counts = Sampler(program, faulty), IpuProcess._leave_shared, []
-    for sample in range(3):
-        counts.append(0)
-
-        def leave(process, counts=counts):
-            counts[-1] += 1
-            left(process)
-
-        with patch.object(IpuProcess, "_leave_shared", leave):
-            found = sampler.cycles(faulty.faults, Draw(0, sample))
-        assert found == sp.end(simulate(program, faulty, draw=(0, sample)))
+    cycles, counts = meetings(Sampler(program, faulty), faulty)
+    assert cycles == [sp.end(simulate(program, faulty, draw=(0, sample))) for sample in range(3)]
     assert max(counts[1:]) < 300
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from rows import Golden
 
-from ipuperf.testing import BaselineError, assertions, intervals, measures, tables
+from ipuperf.testing import BaselineError, assertions, measures, tables
 from ipuperf.testing.compare import Tolerance, check_sections, moved_sections
 from ipuperf.testing.files import read_record, text_of
 from ipuperf.testing.fixture import CycleBaseline, Ledger, stem_of
@@ -132,15 +132,15 @@ def test_intervals_are_sets_of_moments(seed: int) -> None:
     start = generator.integers(0, 40, 6 * seed)
     end = start + generator.integers(-1, 9, 6 * seed)
     moments = np.array([any(a <= t < b for a, b in zip(start, end)) for t in range(60)], dtype=bool)
-    found = intervals.union(start, end)
+    found = measures.union(start, end)
     assert [any(a <= t < b for a, b in zip(*found)) for t in range(60)] == moments.tolist()
     assert all(a < b for a, b in zip(*found))
     assert all(b < a for b, a in zip(found[1][:-1], found[0][1:]))
-    assert intervals.length(found) == moments.sum()
+    assert measures.length(found) == moments.sum()
     places = np.arange(50)
     for width in (0, 1, 10):
         wanted = [moments[t : t + width].sum() for t in places]
-        assert intervals.covered(places, places + width, found).tolist() == wanted
+        assert measures.covered(places, places + width, found).tolist() == wanted
 
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
@@ -313,6 +313,6 @@ def test_names_of_the_package() -> None:
     import ipuperf.testing
 
     for name in ipuperf.testing.__all__:
-        assert getattr(ipuperf.testing, name).__module__.startswith("ipuperf.tools.testing")
+        assert getattr(ipuperf.testing, name).__module__.startswith(("ipuperf.tools.testing", "ipuperf.tools.errors"))
     with pytest.raises(AttributeError, match="nothing"):
         ipuperf.testing.nothing  # noqa: B018

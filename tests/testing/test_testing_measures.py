@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ipuperf.testing import bubble_share, overlap_share, throughput
-from ipuperf.testing.intervals import covered, length, union
-from ipuperf.testing.measures import KIND_GROUPS, bubble, overlap
+from ipuperf.testing.measures import KIND_GROUPS, bubble, covered, length, overlap, union
 from ipuperf.trace import KINDS, WAITING_KINDS
 
 

@@ -17,6 +17,7 @@ from rows import Golden
 
 from ipuperf.machine import load_machine
 from ipuperf.sweep import Sweep
+from ipuperf.tools.errors import CaseError
 from ipuperf.tuning import TuningError, TuningSpace, probes, text_of
 from ipuperf.tuning.answer import answer_of
 from ipuperf.tuning.bounds import Bounds, machine_of
@@ -28,7 +29,6 @@ from ipuperf.tuning.probes import UnitCost
 from ipuperf.tuning.search import TuningSearch
 from ipuperf.tuning.splits import _says_layers, placed, splits, units_of
 from ipuperf.tuning.workers import Workers
-from ipuperf.validation.errors import CaseError
 
 from .conftest import encoder_space
 

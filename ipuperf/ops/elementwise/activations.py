@@ -35,7 +35,7 @@ def fused(name: str, tensor: Tensor, operands: int, constants: int, operations: 
     return Vertices(vertex, tensor.spec.elements, cycles, operations * tensor.spec.elements)
 
 
-class ActivationOp(Unary):
+class ActivationOp(Unary, abstract=True):
     """Base of activations that are more than one ufunc; :meth:`value` is their formula.
 
     Class attributes:
@@ -65,7 +65,7 @@ class ActivationOp(Unary):
         return super().work()
 
 
-class ActivationGrad(Op):
+class ActivationGrad(Op, abstract=True):
     """Base of fused activation gradients ``(grad, forward value) -> gradient``; both have the same spec."""
 
     vertex: ClassVar[str]
@@ -101,7 +101,6 @@ class ActivationGrad(Op):
 class Tanh(Unary):
     """Hyperbolic tangent."""
 
-    type = "Tanh"
     ufunc = np.tanh
     vertex = "TANH"
     slope_at_result = staticmethod(lambda grad, y: new_tensor(TanhGrad, grad, y))
@@ -110,7 +109,6 @@ class Tanh(Unary):
 class TanhGrad(ActivationGrad):
     """``g * (1 - y**2)`` of the forward output y."""
 
-    type = "TanhGrad"
     vertex = "TANH"
     flops = 3
 
@@ -122,7 +120,6 @@ class TanhGrad(ActivationGrad):
 class Relu(Unary):
     """``max(x, 0)``."""
 
-    type = "Relu"
     vertex = "RELU"
     slope_at_result = staticmethod(lambda grad, y: new_tensor(ReluGrad, grad, y))
 
@@ -135,14 +132,12 @@ class Relu(Unary):
 class ReluInplace(Relu):
     """``max(x, 0)`` in place."""
 
-    type = "ReluInplace"
     in_place = True
 
 
 class ReluGrad(ActivationGrad):
     """``g`` where the forward output is positive, else 0."""
 
-    type = "ReluGrad"
     vertex = "RELU"
     flops = 1
 
@@ -165,7 +160,6 @@ class ReluGrad(ActivationGrad):
 class Clip(Unary):
     """``x`` limited to ``[min, max]`` (attributes)."""
 
-    type = "Clip"
     slope_op = staticmethod(lambda: ClipGrad)
 
     min = Attribute(NUMBER)
@@ -190,8 +184,6 @@ class Clip(Unary):
 
 class ClipGrad(ActivationGrad):
     """``g`` where the forward operand lies within ``(min, max)``, else 0 (PopART popx/op/clipx.cpp)."""
-
-    type = "ClipGrad"
 
     min = Attribute(NUMBER)
     max = Attribute(NUMBER)
@@ -228,7 +220,6 @@ def gelu_tanh(x: Term) -> Term:
 class Gelu(ActivationOp):
     """GELU, tanh form: ``0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))``."""
 
-    type = "Gelu"
     vertex = "GELU"
     flops = 8
     slope = staticmethod(lambda grad, x: new_tensor(GeluGrad, grad, x))
@@ -241,14 +232,12 @@ class Gelu(ActivationOp):
 class GeluInplace(Gelu):
     """GELU (tanh form) in place."""
 
-    type = "GeluInplace"
     in_place = True
 
 
 class GeluGrad(ActivationGrad):
     """``g * gelu'(x)`` of the tanh form; tanh is computed again from x."""
 
-    type = "GeluGrad"
     vertex = "GELU"
     flops = 14
 
@@ -317,7 +306,6 @@ def normal_cdf(x: Term, dtype: DType) -> Term:
 class GeluErf(ActivationOp):
     """GELU with the error function: ``x Phi(x)``."""
 
-    type = "GeluErf"
     vertex = "GELU_ERF"
     slope = staticmethod(lambda grad, x: new_tensor(GeluErfGrad, grad, x))
 
@@ -329,14 +317,12 @@ class GeluErf(ActivationOp):
 class GeluErfInplace(GeluErf):
     """GELU (error function) in place."""
 
-    type = "GeluErfInplace"
     in_place = True
 
 
 class GeluErfGrad(ActivationGrad):
     """``g * (Phi(x) + x phi(x))``."""
 
-    type = "GeluErfGrad"
     vertex = "GELU_ERF"
     flops = 30
 

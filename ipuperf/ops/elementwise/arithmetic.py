@@ -67,7 +67,7 @@ def elementwise_work(
     return [vertices.binary(name, dtype, elements, in_place=in_place)]
 
 
-class Binary(Op):
+class Binary(Op, abstract=True):
     """Base of ``out = ufunc(lhs, rhs)``.
 
     Class attributes:
@@ -108,7 +108,6 @@ class Binary(Op):
 class Add(Binary):
     """Sum."""
 
-    type = "Add"
     operator = "add"
     ufunc = np.add
     vertex = "ADD"
@@ -121,7 +120,6 @@ class Add(Binary):
 class Sub(Binary):
     """Difference."""
 
-    type = "Sub"
     operator = "sub"
     ufunc = np.subtract
     vertex = "SUBTRACT"
@@ -135,7 +133,6 @@ class Sub(Binary):
 class Mul(Binary):
     """Product."""
 
-    type = "Mul"
     operator = "mul"
     ufunc = np.multiply
     vertex = "MULTIPLY"
@@ -152,7 +149,6 @@ class Mul(Binary):
 class Div(Binary):
     """Quotient; integers are truncated towards zero as on the device."""
 
-    type = "Div"
     operator = "div"
     ufunc = np.divide
     vertex = "DIVIDE"
@@ -182,7 +178,6 @@ class Div(Binary):
 class Pow(Binary):
     """Power ``lhs ** rhs``. Integer powers of integers must not be negative (NumPy raises ValueError)."""
 
-    type = "Pow"
     operator = "pow"
     ufunc = np.power
     vertex = "POWER"
@@ -206,7 +201,6 @@ class Pow(Binary):
 class Fmod(Binary):
     """Remainder with the sign of the dividend (C ``fmod``)."""
 
-    type = "Fmod"
     operator = "fmod"
     ufunc = np.fmod
     vertex = "REMAINDER"
@@ -223,7 +217,6 @@ class Fmod(Binary):
 class Equal(Binary):
     """``lhs == rhs``."""
 
-    type = "Equal"
     ufunc = np.equal
     vertex = "EQUAL"
     comparison = True
@@ -233,7 +226,6 @@ class Equal(Binary):
 class Greater(Binary):
     """``lhs > rhs``."""
 
-    type = "Greater"
     operator = "greater"
     ufunc = np.greater
     vertex = "GREATER_THAN"
@@ -244,7 +236,6 @@ class Greater(Binary):
 class And(Binary):
     """Logical and of bool tensors."""
 
-    type = "And"
     operator = "logical_and"
     ufunc = np.logical_and
     vertex = "LOGICAL_AND"
@@ -254,7 +245,6 @@ class And(Binary):
 class Or(Binary):
     """Logical or of bool tensors."""
 
-    type = "Or"
     operator = "logical_or"
     ufunc = np.logical_or
     vertex = "LOGICAL_OR"
@@ -264,7 +254,6 @@ class Or(Binary):
 class AddLhsInplace(Op):
     """``lhs += rhs``: the output shares the storage of ``lhs``; ``rhs`` may broadcast."""
 
-    type = "AddLhsInplace"
     in_place = True
 
     def infer(self) -> list[TensorSpec]:
@@ -289,8 +278,6 @@ class AddLhsInplace(Op):
 
 class Where(Op):
     """``lhs`` where ``cond`` holds, ``rhs`` elsewhere; all three broadcast together."""
-
-    type = "Where"
 
     def infer(self) -> list[TensorSpec]:
         """Broadcast of the three shapes; ``cond`` is bool, the others have equal dtypes."""

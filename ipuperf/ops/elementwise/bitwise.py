@@ -27,7 +27,6 @@ class _Bitwise(Binary):
 class BitwiseAnd(_Bitwise):
     """Bits that are set in both operands."""
 
-    type = "BitwiseAnd"
     ufunc = np.bitwise_and
     vertex = "BITWISE_AND"
 
@@ -35,7 +34,6 @@ class BitwiseAnd(_Bitwise):
 class BitwiseOr(_Bitwise):
     """Bits that are set in at least one operand."""
 
-    type = "BitwiseOr"
     ufunc = np.bitwise_or
     vertex = "BITWISE_OR"
 
@@ -43,7 +41,6 @@ class BitwiseOr(_Bitwise):
 class BitwiseXor(_Bitwise):
     """Bits that are set in exactly one operand."""
 
-    type = "BitwiseXor"
     ufunc = np.bitwise_xor
     vertex = "BITWISE_XOR"
 
@@ -51,7 +48,6 @@ class BitwiseXor(_Bitwise):
 class ShiftLeft(_Bitwise):
     """``lhs`` times two to the power of ``rhs``; bits beyond the type are lost."""
 
-    type = "ShiftLeft"
     ufunc = np.left_shift
     vertex = "SHIFT_LEFT"
 
@@ -59,7 +55,6 @@ class ShiftLeft(_Bitwise):
 class ShiftRight(_Bitwise):
     """``lhs`` divided by two to the power of ``rhs``, rounded down: the sign stays."""
 
-    type = "ShiftRight"
     ufunc = np.right_shift
     vertex = "SHIFT_RIGHT_SIGN_EXTEND"
 
@@ -67,7 +62,6 @@ class ShiftRight(_Bitwise):
 class BitwiseNot(Unary):
     """Every bit inverted."""
 
-    type = "BitwiseNot"
     flat = True
     ufunc = np.invert
     vertex = "BITWISE_NOT"

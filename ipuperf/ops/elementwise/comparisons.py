@@ -64,7 +64,6 @@ class _Comparison(Binary):
 class Less(_Comparison):
     """``lhs < rhs``."""
 
-    type = "Less"
     operator = "less"
     ufunc = np.less
     vertex = "LESS_THAN"
@@ -91,6 +90,5 @@ class GreaterEqual(_Comparison):
 class NotEqual(_Comparison):
     """``lhs != rhs`` (for bool operands the exclusive or)."""
 
-    type = "NotEqual"
     ufunc = np.not_equal
     vertex = "NOT_EQUAL"

@@ -142,7 +142,6 @@ class _ReducedExtremum(Reduce):
 class ReduceMax(_ReducedExtremum):
     """Largest element."""
 
-    type = "ReduceMax"
     position = ArgMax
     ufunc = np.maximum
     vertex = "MAX"
@@ -151,7 +150,6 @@ class ReduceMax(_ReducedExtremum):
 class ReduceMin(_ReducedExtremum):
     """Smallest element."""
 
-    type = "ReduceMin"
     position = ArgMin
     ufunc = np.minimum
     vertex = "MIN"

@@ -16,7 +16,6 @@ from .unary import Unary, new_tensor
 class Reciprocal(Unary):
     """``1 / x``."""
 
-    type = "Reciprocal"
     ufunc = np.reciprocal
     vertex = "INVERSE"
     slope_at_result = staticmethod(lambda grad, y: -(grad * (y * y)))  # PopART: the square of the operand, inverted
@@ -25,7 +24,6 @@ class Reciprocal(Unary):
 class Log1p(Unary):
     """``log(1 + x)``, exact for small x."""
 
-    type = "Log1p"
     ufunc = np.log1p
     vertex = "LOGARITHM_ONE_PLUS"
     slope = staticmethod(lambda grad, x: grad / (x + 1))
@@ -34,7 +32,6 @@ class Log1p(Unary):
 class Expm1(Unary):
     """``exp(x) - 1``, exact for small x."""
 
-    type = "Expm1"
     ufunc = np.expm1
     vertex = "EXPONENT_MINUS_ONE"
     slope_at_result = staticmethod(lambda grad, y: grad * (y + 1))
@@ -43,7 +40,6 @@ class Expm1(Unary):
 class Round(Unary):
     """Nearest whole number, halves to even."""
 
-    type = "Round"
     flat = True
     ufunc = np.rint
     vertex = "ROUND"
@@ -52,7 +48,6 @@ class Round(Unary):
 class Erf(ActivationOp):
     """The error function."""
 
-    type = "Erf"
     vertex = "ERF"
     slope = staticmethod(lambda grad, x: new_tensor(ErfGrad, grad, x))
 
@@ -96,7 +91,6 @@ class Erfc(Erf):
     """1 minus the error function, exact also where that is below the resolution of 1 (XLA's ``Erfc``, which PopART
     lacks)."""
 
-    type = "Erfc"
     slope = staticmethod(lambda grad, x: -new_tensor(ErfGrad, grad, x))
 
     def value(self, x: Term) -> Term:
@@ -115,8 +109,6 @@ class Erfc(Erf):
 
 class ErfGrad(ActivationGrad):
     """``g 2 / sqrt(pi) exp(-x**2)`` of the forward operand x."""
-
-    type = "ErfGrad"
 
     def value(self, grad: Term, x: Term) -> Term:
         """Five passes."""

@@ -43,7 +43,6 @@ class _Composed(Unary):
 class Asin(_Composed):
     """Arc sine."""
 
-    type = "Asin"
     ufunc = np.arcsin
     unary_steps = ("ASIN",)
     slope = staticmethod(lambda grad, x: grad / new_tensor(Sqrt, -(x * x) + 1))
@@ -52,7 +51,6 @@ class Asin(_Composed):
 class Acos(_Composed):
     """Arc cosine: ``pi / 2`` minus the arc sine."""
 
-    type = "Acos"
     ufunc = np.arccos
     unary_steps = ("ASIN", "NEGATE")
     scalar_steps = ("ADD",)
@@ -62,7 +60,6 @@ class Acos(_Composed):
 class Atan(_Composed):
     """Arc tangent: the arc sine of ``x / sqrt(1 + x^2)``."""
 
-    type = "Atan"
     ufunc = np.arctan
     unary_steps = ("SQUARE", "SQRT", "ASIN")
     binary_steps = ("DIVIDE",)
@@ -73,7 +70,6 @@ class Atan(_Composed):
 class Sinh(_Composed):
     """Hyperbolic sine: ``(e^x - e^-x) / 2``."""
 
-    type = "Sinh"
     ufunc = np.sinh
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("SUBTRACT",)
@@ -84,7 +80,6 @@ class Sinh(_Composed):
 class Cosh(_Composed):
     """Hyperbolic cosine: ``(e^x + e^-x) / 2``."""
 
-    type = "Cosh"
     ufunc = np.cosh
     unary_steps = ("EXPONENT", "NEGATE", "EXPONENT")
     binary_steps = ("ADD",)
@@ -95,7 +90,6 @@ class Cosh(_Composed):
 class Asinh(_Composed):
     """Inverse hyperbolic sine: ``log(x + sqrt(x^2 + 1))``."""
 
-    type = "Asinh"
     ufunc = np.arcsinh
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
@@ -106,7 +100,6 @@ class Asinh(_Composed):
 class Acosh(_Composed):
     """Inverse hyperbolic cosine: ``log(x + sqrt(x^2 - 1))``."""
 
-    type = "Acosh"
     ufunc = np.arccosh
     unary_steps = ("SQUARE", "SQRT", "LOGARITHM")
     binary_steps = ("ADD",)
@@ -117,7 +110,6 @@ class Acosh(_Composed):
 class Atanh(_Composed):
     """Inverse hyperbolic tangent: ``log((1 + x) / (1 - x)) / 2``."""
 
-    type = "Atanh"
     ufunc = np.arctanh
     unary_steps = ("NEGATE", "LOGARITHM")
     binary_steps = ("DIVIDE",)

@@ -11,7 +11,6 @@ from .activations import ActivationGrad, ActivationOp
 class Elu(ActivationOp):
     """``max(x, 0) + alpha (exp(min(x, 0)) - 1)`` (attribute ``alpha``, default 1; PopART popx/op/elux.cpp)."""
 
-    type = "Elu"
     vertex = "ELU"
     expression = (4, 6)  # exponential, subtract, multiply, minimum, maximum, add
     slope_op = staticmethod(lambda: EluGrad)
@@ -26,7 +25,6 @@ class Elu(ActivationOp):
 class EluGrad(ActivationGrad):
     """``g`` where the forward operand x is above 0, ``g alpha exp(x)`` elsewhere."""
 
-    type = "EluGrad"
     expression = (6, 12)  # PopART popx/op/elux.cpp
 
     alpha = Attribute(NUMBER, 1.0)
@@ -41,7 +39,6 @@ class EluGrad(ActivationGrad):
 class LeakyRelu(ActivationOp):
     """``x`` above 0, ``alpha x`` below (attribute ``alpha``, default 0.01; PopART popx/op/leakyrelux.cpp)."""
 
-    type = "LeakyRelu"
     vertex = "LEAKY_RELU"
     expression = (2, 3)  # compare, multiply, select
     slope_op = staticmethod(lambda: LeakyReluGrad)
@@ -56,7 +53,6 @@ class LeakyRelu(ActivationOp):
 class LeakyReluGrad(ActivationGrad):
     """``g`` where the forward operand is above 0, ``alpha g`` elsewhere."""
 
-    type = "LeakyReluGrad"
     expression = (3, 3)  # compare, select, multiply
 
     alpha = Attribute(NUMBER, 0.01)
@@ -69,7 +65,6 @@ class LeakyReluGrad(ActivationGrad):
 class HardSigmoid(ActivationOp):
     """``min(max(alpha x + beta, 0), 1)`` (attributes, defaults 0.2 and 0.5)."""
 
-    type = "HardSigmoid"
     vertex = "HARD_SIGMOID"
     expression = (4, 4)  # multiply, add, maximum, minimum
     slope_op = staticmethod(lambda: HardSigmoidGrad)
@@ -85,7 +80,6 @@ class HardSigmoid(ActivationOp):
 class HardSigmoidGrad(ActivationGrad):
     """``alpha g`` where ``0 < alpha x + beta < 1``, else 0."""
 
-    type = "HardSigmoidGrad"
     expression = (5, 7)  # multiply, add, two comparisons, and, select, multiply
 
     alpha = Attribute(NUMBER, 0.2)

@@ -23,7 +23,6 @@ from .arithmetic import Binary, elementwise_work
 class FloorQuotient(Binary):
     """``lhs / rhs`` rounded down."""
 
-    type = "FloorQuotient"
     ufunc: ClassVar[np.ufunc] = np.floor_divide
     vertex = "DIVIDE"
     flat = True
@@ -37,7 +36,6 @@ class FloorQuotient(Binary):
 class Remainder(FloorQuotient):
     """``lhs - floor(lhs / rhs) * rhs``: the remainder with the sign of ``rhs``."""
 
-    type = "Remainder"
     ufunc = np.remainder
     flat = False
 

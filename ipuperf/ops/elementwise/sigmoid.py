@@ -20,7 +20,6 @@ def sigmoid(x: Term) -> Term:
 class Sigmoid(ActivationOp):
     """``1 / (1 + exp(-x))``."""
 
-    type = "Sigmoid"
     vertex = "SIGMOID"
     slope_at_result = staticmethod(lambda grad, y: new_tensor(SigmoidGrad, grad, y))
 
@@ -32,7 +31,6 @@ class Sigmoid(ActivationOp):
 class SigmoidGrad(ActivationGrad):
     """``g y (1 - y)`` of the forward output y."""
 
-    type = "SigmoidGrad"
     vertex = "SIGMOID"
     flops = 3
 
@@ -44,7 +42,6 @@ class SigmoidGrad(ActivationGrad):
 class Swish(ActivationOp):
     """``x sigmoid(x)``, also called SiLU (popnn SWISH)."""
 
-    type = "Swish"
     vertex = "SWISH"
     flops = 5
     slope = staticmethod(lambda grad, x: new_tensor(SwishGrad, grad, x))
@@ -57,14 +54,12 @@ class Swish(ActivationOp):
 class SwishInplace(Swish):
     """Swish in place."""
 
-    type = "SwishInplace"
     in_place = True
 
 
 class SwishGrad(ActivationGrad):
     """``g s (1 + x (1 - s))`` with s the sigmoid of the forward operand x."""
 
-    type = "SwishGrad"
     vertex = "SWISH"
     flops = 8
 
@@ -78,7 +73,6 @@ class Softplus(ActivationOp):
     """``log(1 + exp(beta x)) / beta`` (attribute ``beta``, default 1), computed as
     ``max(x, 0) + log(1 + exp(-|beta x|)) / beta`` (PopART popx/op/softplusx.cpp)."""
 
-    type = "Softplus"
     vertex = "SOFTPLUS"
     expression = (3, 7)
     slope_op = staticmethod(lambda: SoftplusGrad)
@@ -98,8 +92,6 @@ class Softplus(ActivationOp):
 
 class SoftplusGrad(ActivationGrad):
     """``g sigmoid(beta x)`` of the forward operand x."""
-
-    type = "SoftplusGrad"
 
     beta = Attribute(NUMBER, 1.0)
 

@@ -21,7 +21,7 @@ from ..binding import one_pass, operands, sequence
 from ..work import Copy, Work
 
 
-class Unary(Op):
+class Unary(Op, abstract=True):
     """Base of ops with one operand whose result has its shape.
 
     Class attributes:
@@ -93,7 +93,6 @@ def _is_allowed(dtype: DType, allowed: str) -> bool:
 class Abs(Unary):
     """Absolute value."""
 
-    type = "Abs"
     operator = "abs"
     ufunc = np.absolute
     vertex = "ABSOLUTE"
@@ -104,7 +103,6 @@ class Abs(Unary):
 class Neg(Unary):
     """Negation."""
 
-    type = "Neg"
     operator = "negate"
     ufunc = np.negative
     vertex = "NEGATE"
@@ -115,7 +113,6 @@ class Neg(Unary):
 class Exp(Unary):
     """Exponential."""
 
-    type = "Exp"
     ufunc = np.exp
     vertex = "EXPONENT"
     slope_at_result = staticmethod(lambda grad, y: grad * y)
@@ -124,14 +121,12 @@ class Exp(Unary):
 class ExpInplace(Exp):
     """Exponential in place."""
 
-    type = "ExpInplace"
     in_place = True
 
 
 class Log(Unary):
     """Natural logarithm."""
 
-    type = "Log"
     ufunc = np.log
     vertex = "LOGARITHM"
     slope = staticmethod(lambda grad, x: grad / x)
@@ -140,7 +135,6 @@ class Log(Unary):
 class Log2(Unary):
     """Logarithm to base 2."""
 
-    type = "Log2"
     ufunc = np.log2
     vertex = "LOGARITHM"
     slope = staticmethod(lambda grad, x: grad * (1 / math.log(2)) / x)
@@ -156,7 +150,6 @@ class Log2(Unary):
 class Sqrt(Unary):
     """Square root."""
 
-    type = "Sqrt"
     ufunc = np.sqrt
     vertex = "SQRT"
     slope_at_result = staticmethod(lambda grad, y: grad * 0.5 / y)
@@ -165,7 +158,6 @@ class Sqrt(Unary):
 class Sin(Unary):
     """Sine."""
 
-    type = "Sin"
     ufunc = np.sin
     vertex = "SIN"
     slope = staticmethod(lambda grad, x: grad * new_tensor(Cos, x))
@@ -174,7 +166,6 @@ class Sin(Unary):
 class Cos(Unary):
     """Cosine."""
 
-    type = "Cos"
     ufunc = np.cos
     vertex = "COS"
     slope = staticmethod(lambda grad, x: -(grad * new_tensor(Sin, x)))
@@ -183,7 +174,6 @@ class Cos(Unary):
 class Sign(Unary):
     """-1, 0 or 1. It is 0 for NaN, which is neither above nor below 0 (PopLibs lib/popops/codelets, ``SIGNUM``)."""
 
-    type = "Sign"
     flat = True
     ufunc = np.sign
     vertex = "SIGNUM"
@@ -205,7 +195,6 @@ class Sign(Unary):
 class Floor(Unary):
     """Largest whole number that is not above the operand."""
 
-    type = "Floor"
     flat = True
     ufunc = np.floor
     vertex = "FLOOR"
@@ -214,7 +203,6 @@ class Floor(Unary):
 class Ceil(Unary):
     """Smallest whole number that is not below the operand."""
 
-    type = "Ceil"
     flat = True
     ufunc = np.ceil
     vertex = "CEIL"
@@ -223,7 +211,6 @@ class Ceil(Unary):
 class Not(Unary):
     """Logical not of a bool tensor."""
 
-    type = "Not"
     flat = True
     operator = "logical_not"
     ufunc = np.logical_not
@@ -234,7 +221,6 @@ class Not(Unary):
 class IsNaN(Unary):
     """True where the operand is NaN."""
 
-    type = "IsNaN"
     flat = True
     ufunc = np.isnan
     vertex = "IS_NAN"
@@ -244,7 +230,6 @@ class IsNaN(Unary):
 class IsInf(Unary):
     """True where the operand is infinite."""
 
-    type = "IsInf"
     flat = True
     ufunc = np.isinf
     vertex = "IS_INF"
@@ -254,7 +239,6 @@ class IsInf(Unary):
 class IsFinite(Unary):
     """True where the operand is neither NaN nor infinite."""
 
-    type = "IsFinite"
     flat = True
     ufunc = np.isfinite
     vertex = "IS_FINITE"
@@ -266,8 +250,6 @@ class IsFinite(Unary):
 
 class Cast(Op):
     """Conversion to ``dtype`` (attribute): floats are rounded to nearest even, floats to integers truncated."""
-
-    type = "Cast"
 
     dtype = Attribute(DTYPE)
 
@@ -311,7 +293,6 @@ class Cast(Op):
 class Identity(Unary):
     """A copy of the operand."""
 
-    type = "Identity"
     allowed = "any"
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
@@ -331,14 +312,12 @@ class Identity(Unary):
 class Detach(Identity):
     """A copy of the operand through which no gradient flows."""
 
-    type = "Detach"
     flat = True
 
 
 class DetachInplace(Detach):
     """The operand itself (its storage), through which no gradient flows."""
 
-    type = "DetachInplace"
     renames = True
 
     def work(self) -> list[Work]:

@@ -202,8 +202,6 @@ class CtcBeamSearchDecoder(Op):
     Attributes ``blank``, ``beam_width`` (prefixes that are kept from step to step), ``top_paths`` (P).
     """
 
-    type = "CtcBeamSearchDecoder"
-
     blank = Attribute(INTEGER, 0)
     beam_width = Attribute(INTEGER, 100)
     top_paths = Attribute(INTEGER, 1)

@@ -18,8 +18,6 @@ from .softmax import AlongAxis
 class LogSoftmax(AlongAxis):
     """``x - log(sum(exp(x)))`` along ``axis`` (attribute, default last), computed without overflow."""
 
-    type = "LogSoftmax"
-
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
         tensor = self.inputs[0]
@@ -63,8 +61,6 @@ class LogSoftmax(AlongAxis):
 
 class LogSoftmaxGrad(AlongAxis):
     """``(grad, x) -> grad - softmax(x) sum(grad)`` along ``axis`` (attribute); softmax is computed again."""
-
-    type = "LogSoftmaxGrad"
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -46,7 +45,6 @@ class CrossEntropySharded(_Sharded):
     The loss is the same on all members of ``group``.
     """
 
-    type: ClassVar[str] = "CrossEntropySharded"
     waited_for = True
 
     group = Attribute(instance(ReplicaGrouping))
@@ -128,8 +126,6 @@ class CrossEntropySharded(_Sharded):
 
 class CrossEntropyShardedGrad(_Sharded):
     """``(loss gradient [N], -log_softmax [N, C], labels [N]) -> g (softmax - one_hot(labels))``."""
-
-    type: ClassVar[str] = "CrossEntropyShardedGrad"
 
     def infer(self) -> list[TensorSpec]:
         """As the logits."""

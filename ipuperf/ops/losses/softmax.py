@@ -30,7 +30,7 @@ def probability_floor(dtype: np.dtype) -> float:
     return float(np.finfo(dtype).tiny)
 
 
-class AlongAxis(Op):
+class AlongAxis(Op, abstract=True):
     """Base of softmaxes and their gradients: the classes lie along ``axis`` (attribute, default last)."""
 
     axis = Attribute(INTEGER, -1, settle=axis_of)
@@ -63,8 +63,6 @@ class AlongAxis(Op):
 
 class Softmax(AlongAxis):
     """``exp(x) / sum(exp(x))`` along ``axis``."""
-
-    type = "Softmax"
 
     def infer(self) -> list[TensorSpec]:
         """The operand's spec."""
@@ -106,8 +104,6 @@ class Softmax(AlongAxis):
 
 class SoftmaxGrad(AlongAxis):
     """``(grad, probs) -> probs * (grad - sum(grad * probs))`` along ``axis`` (attribute)."""
-
-    type = "SoftmaxGrad"
 
     def infer(self) -> list[TensorSpec]:
         """The gradient's spec."""
@@ -349,8 +345,6 @@ def _check_loss_grad(op: _Loss, grad: Tensor) -> None:
 class Nll(_Loss):
     """Negative log-likelihood of the labels: ``-log(probs[label])`` (``-probs[label]`` with ``log_prob``), reduced."""
 
-    type = "Nll"
-
     def infer(self) -> list[TensorSpec]:
         """The loss in the type of ``probs``."""
         self.check()
@@ -376,8 +370,6 @@ class NllGrad(_Loss):
     """``(probs, labels, loss_grad) -> d probs``: ``-loss_grad / probs`` at the labels (``-loss_grad`` with
     ``log_prob``), divided by the count for a mean, 0 elsewhere. Probabilities are limited from below as in the
     loss."""
-
-    type = "NllGrad"
 
     def infer(self) -> list[TensorSpec]:
         """The spec of ``probs``."""
@@ -428,8 +420,6 @@ class NlllWithSoftmaxGradDirect(_Loss):
     axes than the rows of ``probs`` (``(8, classes)`` and ``(2, 4)``): both are flattened (PopART: op/softmax.cpp
     compares no shapes here, unlike op/nll.cpp).
     """
-
-    type = "NlllWithSoftmaxGradDirect"
 
     def check_labels(self, probs: Tensor, labels: Tensor) -> None:
         """Check that there are as many labels as rows."""

@@ -41,7 +41,6 @@ class BatchNormalization(norms.Normalisation):
         stable: the variance is computed from centred values, which costs a further pass.
     """
 
-    type = "BatchNormalization"
     replaced = {3: 1, 4: 2}  # noqa: RUF012  # as declared
 
     momentum = Attribute(NUMBER, 0.1)
@@ -154,7 +153,6 @@ class BatchNormalizationGrad(norms.NormalisationGrad):
     ``group``: that of the forward op.
     """
 
-    type = "BatchNormalizationGrad"
     mixed = True
 
     frozen = Attribute(FLAG)

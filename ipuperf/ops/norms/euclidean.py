@@ -20,7 +20,6 @@ from ..work import Work
 class ReduceL2(ReduceSumSquare):
     """Euclidean norm. The gradient ``g x / norm`` is NaN where the norm is 0, as upstream, or 0 if ``flat_at_zero``."""
 
-    type = "ReduceL2"
     needs_float = True
 
     flat_at_zero = Attribute(FLAG, False)
@@ -47,8 +46,6 @@ class ReduceL2(ReduceSumSquare):
 class RootMeanSquare(ReduceL2):
     """Root of the sum of squares divided by ``divisor``. It neither overflows nor vanishes where the squares do,
     like PyTorch's ``std``."""
-
-    type = "RootMeanSquare"
 
     divisor = Attribute(NUMBER, 1.0)
 
@@ -80,7 +77,6 @@ class RootMeanSquare(ReduceL2):
 class Hypotenuse(Binary):
     """``sqrt(lhs^2 + rhs^2)``, finite even where the squares overflow."""
 
-    type = "Hypotenuse"
     ufunc = np.hypot
     vertex = "ADD"
 

@@ -76,8 +76,6 @@ class GroupNormalization(norms.Normalisation):
         stable: the variance is computed from centred values, which costs a further pass.
     """
 
-    type = "GroupNormalization"
-
     num_groups = Attribute(INTEGER)
     strided = Attribute(FLAG, False)
     stable = Attribute(FLAG, False)
@@ -155,8 +153,6 @@ class GroupNormalization(norms.Normalisation):
 
 class GroupNormalizationGrad(norms.NormalisationGrad):
     """``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``; attributes of the forward op."""
-
-    type = "GroupNormalizationGrad"
 
     num_groups = Attribute(INTEGER)
     strided = Attribute(FLAG, False)

@@ -201,7 +201,7 @@ def gradient_work(
 # -- shared rules and arrays -------------------------------------------------------------------------------------------
 
 
-class Normalisation(Op):
+class Normalisation(Op, abstract=True):
     """Base: operands ``x [N, C, ...]``, ``scale [C]``, ``bias [C]``, ...; attribute ``epsilon``."""
 
     epsilon = Attribute(NUMBER, 1e-5)
@@ -435,7 +435,7 @@ def create_gradient(
     return builder.create(op_class, inputs, names, **attributes).outputs
 
 
-class NormalisationGrad(Op):
+class NormalisationGrad(Op, abstract=True):
     """Base of ``(x, scale, mean, inv_std_dev, y_grad) -> (x_grad, scale_grad, bias_grad)``.
 
     Class attributes:

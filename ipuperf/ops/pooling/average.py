@@ -69,6 +69,8 @@ class AdaptiveAveragePool(_Adaptive, _Average):
     values differ from PyTorch's and from this op's.
     """
 
+    type = "AveragePool"
+
     output_size = spatial("output_size")
 
     def window_counts(self) -> tuple[int, ...]:
@@ -82,8 +84,6 @@ class AdaptiveAveragePool(_Adaptive, _Average):
 
 class GlobalAveragePool(_Adaptive, _Average):
     """``x -> y``: average over all spatial axes, which stay with length 1."""
-
-    type = "GlobalAveragePool"
 
     def window_counts(self) -> tuple[int, ...]:
         """One window for each axis."""
@@ -151,6 +151,8 @@ class AveragePoolGrad(RegularPooling, _AverageGrad):
 class AdaptiveAveragePoolGrad(_Adaptive, _AverageGrad):
     """Gradient of :class:`AdaptiveAveragePool` and :class:`GlobalAveragePool`; attributes ``output_size``,
     ``input_size``."""
+
+    type = "AveragePoolGrad"
 
     output_size = spatial("output_size")
 

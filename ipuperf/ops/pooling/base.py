@@ -24,7 +24,7 @@ from ..work import TileCycles, Vertices, Work
 from .windows import AxisPass, Windows, flat, regular_windows, temporaries
 
 
-class Pooling(Op):
+class Pooling(Op, abstract=True):
     """Base of the ops over windows.
 
     Class attributes:
@@ -108,7 +108,7 @@ def _strides(op: RegularPooling, value: Any) -> tuple[int, ...]:
     return per_axis(op, "strides", op.kernel_size if value is None else value, spatial_axes(op))
 
 
-class RegularPooling(Pooling):
+class RegularPooling(Pooling, abstract=True):
     """Base of the ops over windows of one size.
 
     Attributes:

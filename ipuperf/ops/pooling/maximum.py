@@ -19,7 +19,6 @@ from .windows import AxisPass, Windows, flat, temporaries
 class MaxPool(RegularPooling):
     """``x -> y``: largest element of each window; padding is never the largest."""
 
-    type = "MaxPool"
     vertex, kind, reduction = "MaxPooling", "max", "MAX"
     dilated = True
 
@@ -42,7 +41,6 @@ class MaxPoolGrad(RegularPooling):
     elements tie. A window whose maximum is NaN passes its gradient to its last element or to none.
     """
 
-    type = "MaxPoolGrad"
     vertex, kind, reduction = "MaxPoolingGrad", "max_grad", ""
     visit_flops = 2  # each element compares itself with the maximum of each of its windows
     dilated = True

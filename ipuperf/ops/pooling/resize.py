@@ -135,8 +135,6 @@ class Resize(_Resized):
     """The operand interpolated by ``mode`` (``nearest``, ``linear``, ``cubic``). Each axis becomes ``floor(length *
     scale)`` long, or as long as ``sizes`` says."""
 
-    type = "Resize"
-
     sizes = Attribute(optional(INTEGERS), None)
 
     def infer(self) -> list[TensorSpec]:
@@ -175,8 +173,6 @@ class Resize(_Resized):
 
 class ResizeGrad(_Resized):
     """The gradient of the operand (of ``shape``) of a :class:`Resize`: the gradients of all taps, added up."""
-
-    type = "ResizeGrad"
 
     shape = Attribute(INTEGERS)
 

@@ -100,8 +100,6 @@ class RoiAlign(_RegionOp):
     upstream.
     """
 
-    type = "RoiAlign"
-
     def infer(self) -> list[TensorSpec]:
         """``(n, channels, *output_size)``."""
         self.require(len(self.inputs) == 3, f"needs images, regions and their images, got {len(self.inputs)} operands")
@@ -137,8 +135,6 @@ class RoiAlign(_RegionOp):
 
 class RoiAlignGrad(_RegionOp):
     """``(gradient, regions, their images) -> gradient of the images`` of ``shape``."""
-
-    type = "RoiAlignGrad"
 
     shape = Attribute(INTEGERS)
 

@@ -183,7 +183,6 @@ class _Convolutional(Op):
 class Conv(_Convolutional):
     """``(x, w) -> y``: convolution of ``x`` (N, C, *spatial) with ``w`` (O, C / groups, *kernel)."""
 
-    type = "Conv"
     pass_ = "fwd"
 
     def convolution(self) -> works.Convolution:
@@ -303,8 +302,6 @@ class ConvTranspose(_InputPass):
     computation; PopART allows no ``dilation``, this op does.
     """
 
-    type = "ConvTranspose"
-
     output_padding = spatial("output_padding", 0, least=0)
 
     def size(self) -> tuple[int, ...]:
@@ -392,8 +389,6 @@ class AddBias(Op):
     priced in place, although the result is a tensor of its own here. Channels lie innermost on the device, so this is
     a broadcast of an inner vector; an Add of a reshaped bias could not show that.
     """
-
-    type = "AddBias"
 
     def infer(self) -> list[TensorSpec]:
         """The spec of ``x``."""

@@ -45,7 +45,7 @@ SCALES = range(-32, 32)
 """Allowed values of ``log2_scale``."""
 
 
-class Float8Op(Op):
+class Float8Op(Op, abstract=True):
     """Base: the last operand is ``log2_scale``, a scalar of type int32.
 
     Class attributes:
@@ -113,8 +113,6 @@ class Pow2ScaleThenCast(Float8Op):
     Values that are too large, infinity included, become NaN.
     """
 
-    type = "Pow2ScaleThenCast"
-
     dtype = Attribute(DTYPE)
 
     def infer(self) -> list[TensorSpec]:
@@ -143,8 +141,6 @@ class Pow2ScaleThenCast(Float8Op):
 
 class CastThenPow2Scale(Float8Op):
     """``(x, log2_scale) -> x * 2**log2_scale`` as ``dtype`` (attribute): float16 or float32 of 8-bit floats."""
-
-    type = "CastThenPow2Scale"
 
     dtype = Attribute(DTYPE)
 
@@ -224,20 +220,15 @@ class _Product(Float8Op):
 class MatMulPow2Scaled(_Product, MatMul):
     """``(lhs, rhs, log2_scale) -> (lhs @ rhs) * 2**log2_scale`` of 8-bit floats, in float16."""
 
-    type = "MatMulPow2Scaled"
     operator = ""
 
 
 class ConvPow2Scaled(_Product, Conv):
     """``(x, w, log2_scale) -> y``: a convolution of 8-bit floats, times ``2**log2_scale``, in float16."""
 
-    type = "ConvPow2Scaled"
-
 
 class ConvTransposePow2Scaled(_Product, ConvTranspose):
     """``(x, w, log2_scale) -> y``: a transposed convolution of 8-bit floats, times ``2**log2_scale``, in float16."""
-
-    type = "ConvTransposePow2Scaled"
 
 
 def _decode(array: np.ndarray, dtype: DType, out: np.ndarray) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,8 +46,6 @@ class Fp8Scale(CustomOp):
     Upstream estimates the errors from a histogram of exponents, so its scale may differ. The cost is upstream's. No
     gradient.
     """
-
-    type: ClassVar[str] = "Fp8Scale"
 
     data_type = Attribute(DTYPE)
 

@@ -82,7 +82,6 @@ class GroupQuantizeDecompress(CustomOp):
     """``(words [rows, groups, n] uint16, scale [rows, groups, 1], bias [rows, groups, 1]) -> [rows, groups * 4 n]``:
     each 4-bit number times its group's scale plus its group's bias, in their type. No gradient, as upstream."""
 
-    type: ClassVar[str] = "GroupQuantizeDecompress"
     words_dtype: ClassVar[str] = "uint16"
 
     def infer(self) -> list[TensorSpec]:
@@ -143,7 +142,6 @@ class BlockQuantizeDecompress(GroupQuantizeDecompress):
         root_path: where the C++ of the codelet is; nothing reads it here.
     """
 
-    type: ClassVar[str] = "BlockQuantizeDecompress"
     words_dtype: ClassVar[str] = "int16"
 
     root_path = Attribute(ANYTHING, "")

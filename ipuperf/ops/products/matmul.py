@@ -40,7 +40,6 @@ class MatMul(Op):
         extra_operands: operands after the two of the product.
     """
 
-    type = "MatMul"
     operator = "matmul"
     extra_operands: ClassVar[int] = 0
 

@@ -42,7 +42,7 @@ class ConvolutionPart:
         return cls(op.type, tuple(op.attributes.items()))
 
 
-class Convolutions(Op):
+class Convolutions(Op, abstract=True):
     """Base of the ops ``(x0, w0, x1, w1, ...) -> (y0, y1, ...)``: convolutions that do not need each other's results.
 
     Attributes:

@@ -26,7 +26,6 @@ class RotaryPosEmbed(Op):
     and ``cos`` have none, as upstream.
     """
 
-    type: ClassVar[str] = "RotaryPosEmbed"
     direction: ClassVar[int] = 1
 
     rotary_dim = Attribute(INTEGER)
@@ -95,7 +94,6 @@ class RotaryPosEmbed(Op):
 class RotaryPosEmbedGrad(RotaryPosEmbed):
     """``(gradient, sin, cos) -> x's gradient``: :class:`RotaryPosEmbed` in the other direction."""
 
-    type: ClassVar[str] = "RotaryPosEmbedGrad"
     direction: ClassVar[int] = -1
 
 
@@ -105,8 +103,6 @@ class RotaryPosEmbedHalves(RotaryPosEmbed):
     Its gradient is the one of its C++ (``nlp/llama/popxl/modelling/rotary_pos_embed``, ``nlp/dolly/...`` of
     graphcore/examples), which turns neighbours back. That is not the derivative; both programs only infer.
     """
-
-    type: ClassVar[str] = "RotaryPosEmbedHalves"
 
     def parts(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The two halves of the turned elements."""

@@ -71,8 +71,6 @@ class Cholesky(Op):
     """The lower triangular ``L`` for which ``L @ L^T`` is the operand ``(..., n, n)``. Only the lower triangle of
     the operand is read. As with XLA, a matrix that is not positive definite gives NaN."""
 
-    type = "Cholesky"
-
     block_size = Attribute(INTEGER, 64)
 
     def infer(self) -> list[TensorSpec]:
@@ -138,8 +136,6 @@ class TriangularSolve(Op):
 
     ``lower`` says which triangle of ``a`` is read.
     """
-
-    type = "TriangularSolve"
 
     block_size = Attribute(INTEGER, 64)
     lower = Attribute(FLAG, True)

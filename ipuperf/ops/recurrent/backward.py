@@ -19,7 +19,7 @@ from .cell import RecurrentCell, Scores, States, StepSize
 from .cells import CELLS, cell_of
 
 
-class RecurrentOp(Op):
+class RecurrentOp(Op, abstract=True):
     """Base of the forward and the backward loop: the cell, and the products of a step. Attributes: see
     :class:`.Recurrent`."""
 
@@ -100,8 +100,6 @@ class RecurrentGrad(RecurrentOp):
 
     Attributes: those of :class:`.Recurrent`, and ``of_results``, ``of_last``, ``of_cell``: which gradients exist.
     """
-
-    type = "RecurrentGrad"
 
     of_results = Attribute(FLAG, True)
     of_last = Attribute(FLAG, False)

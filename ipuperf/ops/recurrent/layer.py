@@ -69,8 +69,6 @@ class Recurrent(RecurrentOp):
         gradient_partials_dtype, gradient_memory_proportion: the same options for the backward pass.
     """
 
-    type = "Recurrent"
-
     gradient_partials_dtype = Attribute(optional(FLOATING), None)
     gradient_memory_proportion = Attribute(optional(NUMBER), None)
 

@@ -25,7 +25,7 @@ from ..elementwise import unary
 from ..work import Work
 
 
-class Reduce(Op):
+class Reduce(Op, abstract=True):
     """Base of reductions.
 
     Class attributes:
@@ -137,7 +137,6 @@ class Reduce(Op):
 class ReduceSum(Reduce):
     """Sum."""
 
-    type = "ReduceSum"
     ufunc = np.add
     vertex = "ADD"
 
@@ -161,8 +160,6 @@ def sum_to(builder: GradientBuilder, grad: Tensor, target: Sequence[int]) -> Ten
 
 class Expand(shape.ViewRearrangement):
     """Broadcast to ``shape`` (attribute) by NumPy's rules."""
-
-    type = "Expand"
 
     shape = Attribute(INTEGERS)
 
@@ -188,7 +185,6 @@ class Expand(shape.ViewRearrangement):
 class ReduceMean(Reduce):
     """Arithmetic mean (floating point). On the device it is a sum whose vertex also scales."""
 
-    type = "ReduceMean"
     ufunc = np.add
     vertex = "ADD"
     needs_float = True
@@ -207,7 +203,6 @@ class ReduceMean(Reduce):
 class ReduceProd(Reduce):
     """Product."""
 
-    type = "ReduceProd"
     ufunc = np.multiply
     vertex = "MUL"
 
@@ -219,8 +214,6 @@ class ReduceProd(Reduce):
 
 class ReduceProdGrad(Op):
     """``(grad with reduced axes of length 1, x) -> grad * product of the other elements`` over ``axes`` (attribute)."""
-
-    type = "ReduceProdGrad"
 
     axes = Attribute(INTEGERS)
 
@@ -273,7 +266,6 @@ class ReduceProdGrad(Op):
 class ReduceSumSquare(Reduce):
     """Sum of squares."""
 
-    type = "ReduceSumSquare"
     ufunc = np.add
     vertex = "SQUARE_ADD"
 
@@ -300,7 +292,6 @@ class ReduceSumSquare(Reduce):
 class ReduceL1(Reduce):
     """Sum of absolute values."""
 
-    type = "ReduceL1"
     ufunc = np.add
     vertex = "ADD"
 
@@ -325,8 +316,6 @@ class ReduceL1(Reduce):
 class LambSquare(Op):
     """Sum of the squares of all elements: a float32 scalar whatever the operand's type, without a gradient (PopART
     ``willow/src/op/lamb.cpp``)."""
-
-    type = "LambSquare"
 
     def infer(self) -> list[TensorSpec]:
         """A float32 scalar."""
@@ -356,7 +345,6 @@ class ArgMax(Op):
     """Position of the largest element along ``axis`` (attribute), int32; of equal elements the first. ``keepdim``
     keeps the axis with length 1."""
 
-    type = "ArgMax"
     flat = True
     largest: ClassVar[bool] = True
 
@@ -396,5 +384,4 @@ class ArgMax(Op):
 class ArgMin(ArgMax):
     """Position of the smallest element; otherwise as :class:`ArgMax`."""
 
-    type = "ArgMin"
     largest = False

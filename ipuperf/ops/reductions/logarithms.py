@@ -22,7 +22,6 @@ from .axes_reduced import Reduce, ReduceSum
 class ReduceLogSum(Reduce):
     """Logarithm of the sum."""
 
-    type = "ReduceLogSum"
     ufunc = np.add
     vertex = "ADD"
     needs_float = True
@@ -46,7 +45,6 @@ class ReduceLogSumExp(Reduce):
     """Logarithm of the sum of the exponentials. The largest operand is subtracted first, so that nothing overflows.
     For no elements it is minus infinity."""
 
-    type = "ReduceLogSumExp"
     ufunc = np.add
     vertex = "ADD"
     needs_float = True

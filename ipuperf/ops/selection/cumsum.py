@@ -23,8 +23,6 @@ class CumSum(Op):
     """Running sums along ``axis`` (attribute, default 0). ``exclusive`` omits the element itself, ``reverse`` sums
     from the end. fp16 is summed in float32."""
 
-    type = "CumSum"
-
     axis = Attribute(INTEGER, 0, settle=axis_of)
     exclusive = Attribute(FLAG, False)
     reverse = Attribute(FLAG, False)

@@ -71,7 +71,7 @@ def _sliced_axes(op: Dynamic, axes: tuple[int, ...]) -> tuple[int, ...]:
     return sliced
 
 
-class Dynamic(Op):
+class Dynamic(Op, abstract=True):
     """Base: operand ``index`` at 1 with one element per sliced axis; attributes ``axes``, ``sizes``.
 
     PopART's ``no_overlap`` (slices never overlap) is a hint for its gradients. It would change neither values nor
@@ -209,8 +209,6 @@ def _copied(target: np.ndarray, source: np.ndarray, read: Callable[[], list[list
 class DynamicSlice(Dynamic):
     """``sizes`` elements along ``axes`` of t from position ``index`` on. Inputs ``t, index``."""
 
-    type: ClassVar[str] = "DynamicSlice"
-
     @property
     def part(self) -> Tensor:
         """The result."""
@@ -240,8 +238,6 @@ class DynamicSlice(Dynamic):
 
 class DynamicSlicePadGrad(Dynamic):
     """Zeros of ``shape`` (attribute) with the operand at the slice. Inputs ``gradient, index``."""
-
-    type: ClassVar[str] = "DynamicSlicePadGrad"
 
     shape = Attribute(INTEGERS)
     axes = Attribute(INTEGERS, settle=_sliced_axes)
@@ -281,8 +277,6 @@ class DynamicSlicePadGrad(Dynamic):
 class DynamicUpdate(Dynamic):
     """t with the slice at ``index`` replaced by the update. Inputs ``t, index, update``."""
 
-    type: ClassVar[str] = "DynamicUpdate"
-
     @property
     def part(self) -> Tensor:
         """The update."""
@@ -318,7 +312,6 @@ class DynamicUpdate(Dynamic):
 class DynamicUpdateInplace(DynamicUpdate):
     """:class:`DynamicUpdate` in place; the output is t."""
 
-    type: ClassVar[str] = "DynamicUpdateInplace"
     in_place = True
 
     def kernel(self, inputs: Arrays, outputs: Arrays, env: Environment) -> Kernel:
@@ -333,13 +326,9 @@ class DynamicUpdateInplace(DynamicUpdate):
 class DynamicUpdateUpdaterGrad(DynamicSlice):
     """Gradient of the update: the slice of the gradient. Inputs ``gradient, index``."""
 
-    type: ClassVar[str] = "DynamicUpdateUpdaterGrad"
-
 
 class DynamicUpdateToUpdateGrad(Dynamic):
     """Gradient of the updated tensor: the gradient with zeros at the slice. Inputs ``gradient, index``."""
-
-    type: ClassVar[str] = "DynamicUpdateToUpdateGrad"
 
     def infer(self) -> list[TensorSpec]:
         """The gradient's spec."""
@@ -372,7 +361,6 @@ class IncrementMod(Op):
     so it wraps round where an integer type ends.
     """
 
-    type: ClassVar[str] = "IncrementMod"
     in_place: ClassVar[bool] = False
 
     increment = Attribute(NUMBER)
@@ -441,5 +429,4 @@ class IncrementMod(Op):
 class IncrementModInplace(IncrementMod):
     """:class:`IncrementMod` in place; the output is t."""
 
-    type: ClassVar[str] = "IncrementModInplace"
     in_place = True

@@ -117,7 +117,7 @@ def plan_share(op: Op, share: float | None) -> float | None:
     return share
 
 
-class Indexed(Op):
+class Indexed(Op, abstract=True):
     """Base of ops that find slices along ``axis`` by indices. ``available_memory_proportion`` is the share of a
     tile's memory that temporary data of the plan may take, above 0 and at most 1 (default 0.6)."""
 
@@ -131,7 +131,7 @@ class Indexed(Op):
         return DEFAULT_SHARE if stated is None else stated
 
 
-class GroupIndexed(Indexed):
+class GroupIndexed(Indexed, abstract=True):
     """Base of ops with groups (``group_size``, default 1), each of which has indices of its own. With more than one
     group, the first axis of data and indices goes over the groups."""
 
@@ -217,8 +217,6 @@ class Gather(GroupIndexed):
     ``torch.nn.functional.embedding``), ``group_size`` (with more than one group, the first axis of data and indices
     goes over groups, each of which has indices of its own).
     """
-
-    type = "Gather"
 
     padding_idx = Attribute(
         optional(INTEGER), None, settle=lambda op, index: _padding(op, index, op.inputs[0].shape[op.axis])
@@ -317,8 +315,6 @@ class GatherGrad(GroupIndexed):
     ``zero_out_of_range`` (slices at other indices are dropped instead of an error), ``group_size`` as in
     :class:`Gather`.
     """
-
-    type = "GatherGrad"
 
     axis = Attribute(INTEGER, 0, settle=lambda op, axis: wrapped(op, axis, op.rank))
     size = Attribute(INTEGER)
@@ -446,8 +442,6 @@ class OneHot(Op):
     Inputs ``indices``, ``values [2]`` (off, on); attributes ``depth`` (length of the new axis), ``axis`` (its place in
     the result, default last). As on the device, an index out of range gives a line of ``values[0]``.
     """
-
-    type = "OneHot"
 
     depth = Attribute(INTEGER)
     axis = Attribute(INTEGER, -1, settle=lambda op, axis: wrapped(op, axis, len(op.inputs[0].shape) + 1))

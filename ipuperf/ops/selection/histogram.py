@@ -30,7 +30,6 @@ class Histogram(Op):
     below all levels. No gradient.
     """
 
-    type = "Histogram"
     flat = True
 
     levels = Attribute(many(NUMBER), settle=_ascending)

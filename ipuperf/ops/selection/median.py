@@ -35,8 +35,6 @@ class ReduceMedian(Op):
     """Median over ``axes`` (None: all), and its int32 position in the reduced axes taken as one. Of an even number
     of elements it is the lower of the two in the middle, of equal elements the first."""
 
-    type = "ReduceMedian"
-
     axes = Attribute(optional(one_or_many(INTEGER)), None, settle=axes_of)
     keepdims = Attribute(FLAG, False)
 
@@ -87,8 +85,6 @@ class ReduceMedian(Op):
 
 class ReduceMedianGrad(Op):
     """``(gradient, positions) -> zeros of shape with the gradient at the positions`` in ``axes`` taken as one."""
-
-    type = "ReduceMedianGrad"
 
     axes = Attribute(INTEGERS)
     shape = Attribute(INTEGERS)

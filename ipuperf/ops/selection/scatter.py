@@ -55,8 +55,6 @@ class ScatterReduce(GroupIndexed):
             are refused.
     """
 
-    type = "ScatterReduce"
-
     axis = Attribute(INTEGER, -1, settle=axis_of)
     axis_size = Attribute(INTEGER)
     reduction = Attribute(choice(*REDUCTIONS), "sum")
@@ -246,8 +244,6 @@ class ScatterReduceInitialGrad(ScatterReduce):
     """``(zeros, indices, grad) -> d initial``: the gradient of the initial values of a :class:`ScatterReduce` that
     overwrites. It is zero at the indices (a result of PopART's ScatterReduceGrad)."""
 
-    type = "ScatterReduceInitialGrad"
-
 
 class Scatter(Indexed):
     """``data`` with ``values`` written along ``axis`` (attribute, default 0) at ``indices`` (ONNX ``ScatterElements``;
@@ -256,8 +252,6 @@ class Scatter(Indexed):
     Inputs ``data``, ``indices``, ``values``, all of one rank. The values are not longer than the data on other axes.
     Indices have the values' shape, or one that broadcasts to it. Of several values for one element the last counts.
     """
-
-    type = "Scatter"
 
     def infer(self) -> list[TensorSpec]:
         """The data's spec."""
@@ -390,8 +384,6 @@ def _positions(
 class ScatterReduceGrad(GroupIndexed):
     """``(gradient, indices) -> the gradient's elements at the indices``; attributes ``axis``, ``shape``
     (of the data), ``skip_negative`` (0 at negative indices)."""
-
-    type = "ScatterReduceGrad"
 
     shape = Attribute(INTEGERS)
     skip_negative = Attribute(FLAG, False)

@@ -37,8 +37,6 @@ class Nms(CustomOp):
         useGather: how the codelets look boxes up; the same values either way.
     """
 
-    type = "Nms"
-
     threshold = Attribute(NUMBER, 0.5)
     scoreThreshold = Attribute(NUMBER, float(np.finfo(np.float32).min))  # upstream's name
     numDetections = Attribute(INTEGER, 100)

@@ -57,8 +57,6 @@ class TopK(Op):
     computed.
     """
 
-    type = "TopK"
-
     k = Attribute(INTEGER)
     axis = Attribute(INTEGER, -1, settle=axis_of)
     largest = Attribute(FLAG, True)

@@ -6,7 +6,6 @@ Upstream: popart ``willow/src/op/exchange/codecopy.cpp``, ``python/popxl/ops/cod
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ipuperf.ir import Graph, IrError, TensorSpec
 from ipuperf.ir.attributes import Attribute, instance
@@ -24,7 +23,6 @@ class RemoteCodeLoad(Op):
     (:mod:`ipuperf.lowering.code_loading`).
     """
 
-    type: ClassVar[str] = "RemoteCodeLoad"
     waited_for = True
     own_phase = "io"
 

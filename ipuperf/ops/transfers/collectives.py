@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from ipuperf.ir import GradientBuilder, IrError, ReplicaGrouping, Tensor, Tensor
 from ipuperf.ir.attributes import FLAG, INTEGER, INTEGERS, Attribute, choice, instance
 
 from ..base import Arrays, Environment, Gradients, Kernel, Op
-from ..binding import sequence
+from ..binding import sequence, working_dtype
 from ..shape import Reshape
 from ..work import Copy, GroupCollective, Work
 
@@ -73,11 +72,6 @@ def _reducer(source: np.ndarray, result: np.ndarray, op: str, size: int) -> Call
             np.multiply(result, np.float32(1.0 / size), out=result)
 
     return run
-
-
-def _wide(dtype: np.dtype) -> np.dtype:
-    """The type in which values of ``dtype`` are reduced."""
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def check_group(op: Op, group: ReplicaGrouping) -> None:
@@ -135,8 +129,6 @@ class ReplicatedAllReduce(_Collective):
     over the group, that of a mean is their mean.
     """
 
-    type: ClassVar[str] = "ReplicatedAllReduce"
-
     def infer(self) -> list[TensorSpec]:
         """The operand's shape and type; raises for a group or operator that does not fit the program."""
         return [self.like(self.check())]
@@ -152,7 +144,7 @@ class ReplicatedAllReduce(_Collective):
         if not (np.may_share_memory(source, value) and np.may_share_memory(target, out)):
             return _through_copies(value, out, group, self.op, env)
         shape = (source.shape[0], *source.shape[2:])
-        result = env.scratch(shape, _wide(value.dtype))
+        result = env.scratch(shape, working_dtype(value.dtype))
         combine, spread = _reducer(source, result, self.op, group.group_size), result[:, np.newaxis]
         return sequence(combine, _copier(target, spread))
 
@@ -173,7 +165,7 @@ def _through_copies(
     """All-reduce for arrays whose replica axis cannot be regrouped as a view: through contiguous copies."""
     copy = env.scratch(value.shape, value.dtype, 1)
     source = by_group(copy, group)
-    result = env.scratch((source.shape[0], *source.shape[2:]), _wide(value.dtype))
+    result = env.scratch((source.shape[0], *source.shape[2:]), working_dtype(value.dtype))
     combine, spread = _reducer(source, result, op, group.group_size), result[:, np.newaxis]
     return sequence(_copier(copy, value), combine, _copier(source, spread), _copier(out, copy))
 
@@ -181,7 +173,6 @@ def _through_copies(
 class ReplicatedAllReduceInplace(ReplicatedAllReduce):
     """As :class:`ReplicatedAllReduce`, changing its operand; the output is the operand."""
 
-    type: ClassVar[str] = "ReplicatedAllReduceInplace"
     in_place = True
 
     def work(self) -> Sequence[Work]:
@@ -196,8 +187,6 @@ class ReplicatedReduceScatter(_Collective):
     ``rts``: the output remembers the whole shape as its ``meta_shape``. Output: ``(ceil(elements / group size),)``,
     zero padded.
     """
-
-    type: ClassVar[str] = "ReplicatedReduceScatter"
 
     op = Attribute(choice(*_UFUNCS, "local"), "add")
     rts = Attribute(FLAG, False)
@@ -223,7 +212,7 @@ class ReplicatedReduceScatter(_Collective):
             if self.op == "local":
                 parts.append(_copier(goal, source[:, member, :, start:stop]))
             elif stop > start:
-                result = env.scratch(goal.shape, _wide(out.dtype))
+                result = env.scratch(goal.shape, working_dtype(out.dtype))
                 parts.append(_reducer(source[..., start:stop], result, self.op, group.group_size))
                 parts.append(_copier(goal, result))
             if pad.size:
@@ -262,8 +251,6 @@ class ReplicatedAllGather(_Collective):
     The gradient is the replica's own slice of its own gradient, without a sum over the group. The computation after a
     gather is assumed to be the same on every member (PopART ``willow/src/op/collectives/replicatedallgather.cpp``).
     """
-
-    type: ClassVar[str] = "ReplicatedAllGather"
 
     mode = Attribute(choice("flat", "meta_shape", "shape"), "flat")
     shape = Attribute(INTEGERS, ())
@@ -323,8 +310,6 @@ class ReplicatedAllToAll(_Collective):
     tensor, in which a member receives as many bytes. It leaves out that some parts travel further around a ring than
     others.
     """
-
-    type: ClassVar[str] = "ReplicatedAllToAll"
 
     split = Attribute(INTEGER)
     concat = Attribute(INTEGER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,6 @@ class HostCall(CustomOp):
         specs: the specs of the outputs.
     """
 
-    type: ClassVar[str] = "HostCall"
     waited_for = True
 
     title = Attribute(ANYTHING, REQUIRED)

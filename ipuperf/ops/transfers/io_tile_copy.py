@@ -7,7 +7,6 @@ part, so they meet at the copy. Everything else that runs on one set does not di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from ipuperf.ir import GradientBuilder, Tensor
 from ipuperf.ir.attributes import Attribute, choice
@@ -30,7 +29,6 @@ class IoTileCopy(_PlacedCopy):
         ShapeError, DTypeError: a buffer of another shape or type.
     """
 
-    type: ClassVar[str] = "IoTileCopy"
     own_phase = "io"
 
     destination = Attribute(choice(*TILE_SETS))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -63,8 +62,6 @@ class IpuCopy(_PlacedCopy):
             source.
         ShapeError, DTypeError: a buffer of another shape or type.
     """
-
-    type: ClassVar[str] = "IpuCopy"
 
     source = Attribute(INTEGER)
     destination = Attribute(INTEGER)

@@ -17,8 +17,6 @@ from ..work import Copy, Work
 class CopyTensor(Identity):
     """The operand in a linear mapping."""
 
-    type = "CopyTensor"
-
 
 class Remap(Identity):
     """The operand in a mapping by grains.

@@ -190,7 +190,6 @@ class RemoteLoad(_RemoteOp):
     The output keeps the buffer's ``meta_shape``, so a load from a sharded buffer gives an RTS tensor.
     """
 
-    type: ClassVar[str] = "RemoteLoad"
     overwrites: ClassVar[bool] = True
 
     def infer(self) -> list[TensorSpec]:
@@ -222,14 +221,11 @@ class RemoteLoad(_RemoteOp):
 class RemoteLoadInplace(RemoteLoad):
     """As :class:`RemoteLoad`, into a tensor that is in use: the operand counts as changed."""
 
-    type: ClassVar[str] = "RemoteLoadInplace"
     in_place = True
 
 
 class RemoteStore(_RemoteOp):
     """Store the tensor (input 0) to an entry of ``buffer``. No outputs."""
-
-    type: ClassVar[str] = "RemoteStore"
 
     def infer(self) -> list[TensorSpec]:
         """No output; raises unless the tensor fits an entry."""

@@ -55,7 +55,6 @@ class HostLoad(_StreamOp):
     With the attribute ``in_place`` (default False) the operand is a buffer that others read later: it is changed.
     """
 
-    type: ClassVar[str] = "HostLoad"
     direction: ClassVar[str] = "h2d"
     verb: ClassVar[str] = "load from"
     overwrites: ClassVar[bool] = True
@@ -77,7 +76,6 @@ class HostLoad(_StreamOp):
 class HostStore(_StreamOp):
     """Append the tensor to ``stream``. No outputs."""
 
-    type: ClassVar[str] = "HostStore"
     direction: ClassVar[str] = "d2h"
     verb: ClassVar[str] = "store to"
 

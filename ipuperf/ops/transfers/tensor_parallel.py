@@ -10,7 +10,6 @@ forwards, nothing backwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -32,8 +31,6 @@ class ReplicatedAllReduceTP(ReplicatedAllReduce):
     Upstream turns an op with ``identical_inputs`` into an identity by a pattern that programs have to ask for
     (``OpToIdentityPattern``); here it is an identity from the start.
     """
-
-    type: ClassVar[str] = "ReplicatedAllReduceTP"
 
     op = Attribute(choice("add"), "add")
     identical_inputs = Attribute(FLAG, False)
@@ -59,23 +56,17 @@ class ReplicatedAllReduceTP(ReplicatedAllReduce):
 class ReplicatedAllReduceStrided(ReplicatedAllReduceTP):
     """:class:`ReplicatedAllReduceTP` of popxl-addons' strided collectives; ``op`` may also be ``mean``."""
 
-    type: ClassVar[str] = "ReplicatedAllReduceStrided"
-
     op = Attribute(choice("add", "mean"), "add")
 
 
 class ReplicatedReduceScatterStrided(ReplicatedReduceScatter):
     """A reduce-scatter (``add`` or ``mean``) of popxl-addons' strided collectives; it has no gradient, as upstream."""
 
-    type: ClassVar[str] = "ReplicatedReduceScatterStrided"
-
     op = Attribute(choice("add", "mean"), "add")
 
 
 class ReplicatedAllGatherStrided(ReplicatedAllGather):
     """An all-gather of popxl-addons' strided collectives; it has no gradient, as upstream."""
-
-    type: ClassVar[str] = "ReplicatedAllGatherStrided"
 
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """Raise IrError: there is none."""

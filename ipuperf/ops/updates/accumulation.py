@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -46,7 +45,6 @@ class Accumulate(UpdateOp):
     rounded once.
     """
 
-    type: ClassVar[str] = "Accumulate"
     in_place = True
 
     kind = Attribute(choice(*_KINDS), "add")
@@ -138,7 +136,6 @@ class AccumulatorScale(UpdateOp):
     Cost: ``BroadcastScalar1DInPlace<MULTIPLY>``, or ``Fill`` for the constant 0.
     """
 
-    type: ClassVar[str] = "AccumulatorScale"
     in_place = True
 
     factor = Attribute(optional(NUMBER), None)
@@ -192,13 +189,14 @@ class AccumulatorScale(UpdateOp):
 class AccumulatorZero(AccumulatorScale):
     """``t = 0`` in place; the output is ``t``. Printed as the upstream operation, an AccumulatorScale by 0."""
 
+    type = "AccumulatorScale"
+
     factor = Attribute(choice(0.0), 0.0)
 
 
 class CopyVarUpdate(UpdateOp):
     """``t = X`` in place (equal shapes and types); the output is ``t``. Cost: a copy."""
 
-    type: ClassVar[str] = "CopyVarUpdate"
     in_place = True
 
     def infer(self) -> list[TensorSpec]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -41,8 +40,6 @@ class AdamUpdater(UpdateOp):
 
     Cost: the increment of the step, then one fused expression over all operands.
     """
-
-    type: ClassVar[str] = "AdamUpdater"
 
     mode = Attribute(choice(*_MODES), "adam")
     has_weight = Attribute(FLAG, False)
@@ -252,7 +249,6 @@ class AdamVarUpdate(UpdateOp):
     willow/src/popx/op/adamvarupdatex.cpp).
     """
 
-    type: ClassVar[str] = "AdamVarUpdate"
     in_place = True
 
     lr = Attribute(optional(NUMBER), None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from ..work import Reduction, Work
 
 class GradReduceSquareAdd(Op):
     """``(t, scale) -> scale * sum(t**2)``, a float32 number, as is ``scale``. No gradient, as upstream."""
-
-    type: ClassVar[str] = "GradReduceSquareAdd"
 
     def infer(self) -> list[TensorSpec]:
         """A float32 number, whatever the type of ``t``."""

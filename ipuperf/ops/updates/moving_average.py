@@ -6,7 +6,6 @@ Source: its ``ema/exp_avg_custom_op.cpp``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -22,8 +21,6 @@ class ExpMovAvg(CustomOp):
 
     Upstream's op is replaced by an ``Accumulate`` after the loop of gradient accumulation, which updates the mean.
     """
-
-    type: ClassVar[str] = "ExpMovAvg"
 
     def infer(self) -> list[TensorSpec]:
         """The spec of the mean; raises for another shape of the weight and for a factor of several elements."""

@@ -25,7 +25,7 @@ def scratch_of(env: Environment) -> Callable[[int, int], np.ndarray]:
     return lambda elements, slot: env.scratch((elements,), np.float32, slot)
 
 
-class UpdateOp(Op):
+class UpdateOp(Op, abstract=True):
     """Base of updates with scalar factors that are either Python floats or scalar tensors.
 
     A factor ``f`` is the attribute ``f``, or, where a class has it, ``f_input``: the index of the input that holds it.

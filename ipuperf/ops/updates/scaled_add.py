@@ -22,7 +22,6 @@ class ScaledAdd(UpdateOp):
     Cost: a copy of X and the vertex of the in-place form.
     """
 
-    type: ClassVar[str] = "ScaledAdd"
     own_phase: ClassVar[Phase | None] = None  # a gradient rule makes it as well as an update
 
     a = Attribute(optional(NUMBER), None)
@@ -70,7 +69,6 @@ class ScaledAdd(UpdateOp):
 class ScaledAddLhsInplace(ScaledAdd):
     """``X = a * X + b * Y`` in place; the output is X."""
 
-    type: ClassVar[str] = "ScaledAddLhsInplace"
     own_phase = "update"  # the step of SGD
     in_place = True
 

@@ -12,15 +12,65 @@ from ipuperf.report.intervals import interval, throughput
 from ipuperf.report.limits import limits
 from ipuperf.report.page.encoding import lists
 from ipuperf.report.page.figures import Figures
-from ipuperf.report.page.legend import legend
 from ipuperf.report.page.link_facts import link_facts
 from ipuperf.report.page.memory_facts import code_of, liveness, tile_memory, variables_of
 from ipuperf.report.page.op_facts import op_facts
 from ipuperf.report.page.run_facts import UNTOLD, long_run_facts, run_facts
 from ipuperf.report.page.time_facts import timeline
+from ipuperf.report.palette import CATEGORY_COLOURS, KIND_COLOURS, KIND_LABELS, PHASE_COLOURS
+from ipuperf.trace import KINDS, PHASES
 
 if TYPE_CHECKING:
     from ipuperf.trace import Trace
+
+
+SAFE_COLOURS: dict[str, str] = {
+    "compute": "#d55e00",
+    "exchange": "#56b4e9",
+    "sync": "#f0e442",
+    "link": "#009e73",
+    "remote_load": "#0072b2",
+    "remote_store": "#7fb6d8",
+    "host_begin": "#dddddd",
+    "host_mid": "#cc79a7",
+    "host_end": "#e6bcd3",
+    "host_run": "#8a6d3b",
+    "sync_external": "#555555",
+    "idle": "#555555",
+}
+"""Colours of kinds of steps that colour-blind readers can tell apart (those of Okabe and Ito)."""
+
+SAFE_PHASES: dict[str, str] = {
+    "fwd": "#009e73",
+    "recompute": "#8fd3bd",
+    "bwd": "#e69f00",
+    "update": "#0072b2",
+    "io": "#cc79a7",
+    "other": "#bbbbbb",
+}
+"""Such colours for phases of ops."""
+
+SAFE_CATEGORIES: tuple[str, ...] = (
+    *("#d55e00", "#0072b2", "#e69f00", "#009e73", "#8fd3bd", "#f0e442", "#56b4e9"),
+    *("#999999", "#cc79a7", "#7fb6d8", "#555555", "#e6bcd3", "#8a6d3b", "#e4e4e4"),
+)
+"""Such colours for categories of memory, in the order of :data:`~ipuperf.report.palette.CATEGORY_COLOURS`."""
+
+
+def legend() -> dict[str, list[dict[str, str]]]:
+    """Kinds of steps, phases of ops and categories of memory, in the order of their codes."""
+    return {
+        "kinds": [
+            {"name": kind, "label": KIND_LABELS[kind], "colour": KIND_COLOURS[kind], "safe": SAFE_COLOURS[kind]}
+            for kind in KINDS
+        ],
+        "phases": [{"name": phase, "colour": PHASE_COLOURS[phase], "safe": SAFE_PHASES[phase]} for phase in PHASES],
+        "categories": [
+            {"name": name, "colour": colour, "safe": safe}
+            for (name, colour), safe in zip(CATEGORY_COLOURS.items(), SAFE_CATEGORIES, strict=True)
+        ],
+    }
+
 
 _META = ("machine", "clock_hz", "num_ipus", "replicas", "tiles_per_ipu")
 

@@ -30,9 +30,9 @@ from ipuperf.machine import Machine, load_machine, load_scaled
 from ipuperf.machine.figures import UNITS, Figure
 from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.requirements import pip_install
+from ipuperf.tools.errors import CalibrationError
 from ipuperf.tools.validation.sensitivity import KINDS, moves_bytes_only
 
-from .errors import CalibrationError
 from .measurements import Measurement, read_measurements
 from .programs import NamedPrograms, OnMachine, predicted
 

@@ -6,9 +6,9 @@ import json
 import os
 from pathlib import Path
 
+from ipuperf.tools.errors import CalibrationError
 from ipuperf.trace import replacing
 
-from .errors import CalibrationError
 from .fit import Calibration
 
 _STILL = 0.001

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ipuperf.near_names import instead_of
+from ipuperf.tools.errors import CalibrationError
 from ipuperf.tools.validation.units import QUANTITIES, UNITS, units_of
-
-from .errors import CalibrationError
 
 NEEDED = ("program", "measured")
 COLUMNS = ("program", "quantity", "measured", "unit", "machine", "note")

@@ -22,12 +22,12 @@ from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.runtime.reaching import NotReachedError, executable_of
 from ipuperf.runtime.settings import RunSettings
 from ipuperf.runtime.sources import ScriptError
+from ipuperf.tools.errors import CalibrationError
 from ipuperf.tools.validation import Case, CaseError, NotAvailable, Program, problem, read_cases
 from ipuperf.tools.validation.benchmarks import BENCHMARKS
 from ipuperf.tools.validation.cases import unmeasured_case
 from ipuperf.tools.validation.programs import model_names, on_machines, prepared, program_of
 
-from .errors import CalibrationError
 from .measurements import Measurement
 
 SCRIPTS = (".py", ".ipynb")

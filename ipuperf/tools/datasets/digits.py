@@ -14,7 +14,7 @@ import numpy as np
 
 from ipuperf.kinds import checked
 from ipuperf.requirements import pip_install
-from ipuperf.tools.datasets.errors import DatasetError
+from ipuperf.tools.errors import DatasetError
 
 _SIDE = 28
 _SMALL_SIDE = 8

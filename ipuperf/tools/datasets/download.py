@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from ipuperf.tools.datasets.errors import DatasetError
+from ipuperf.tools.errors import DatasetError
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://yann.lecun.com/exdb/mnist/")
 UNPACKED_MD5 = {

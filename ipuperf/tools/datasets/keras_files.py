@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.tools.datasets.errors import DatasetError
 from ipuperf.tools.datasets.mnist import ENVIRONMENT_VARIABLE, data_folder, find_mnist, load_mnist
+from ipuperf.tools.errors import DatasetError
 
 _PACKAGE = "tf_keras.src.datasets."
 _GET_FILE = "get_file"

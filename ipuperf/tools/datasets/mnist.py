@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from ipuperf.kinds import checked
-from ipuperf.tools.datasets.errors import DatasetError
 from ipuperf.tools.datasets.idx import read_idx
+from ipuperf.tools.errors import DatasetError
 
 ENVIRONMENT_VARIABLE = "IPUPERF_DATA"
 IMAGE_SHAPE = (28, 28)

@@ -4,7 +4,8 @@
 reads what it wrote, :func:`draw` makes figures of it.
 """
 
-from .errors import SweepError
+from ipuperf.tools.errors import SweepError
+
 from .plots import draw
 from .run import run_sweep
 from .spec import Sweep, read_sweep, script_sweep

@@ -9,8 +9,8 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.requirements import pip_install
+from ipuperf.tools.errors import SweepError
 
-from .errors import SweepError
 from .spec import Configuration, Sweep
 from .work import all_rows, failed
 

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ipuperf.near_names import instead_of
-
-from .errors import SweepError
+from ipuperf.tools.errors import SweepError
 
 _LONGEST = 1_000
 """The largest number of characters of an expression."""

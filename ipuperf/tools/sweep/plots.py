@@ -11,9 +11,9 @@ import numpy as np
 
 from ipuperf.kinds import checked
 from ipuperf.near_names import did_you_mean, instead_of
+from ipuperf.tools.errors import SweepError
 from ipuperf.trace import replacing
 
-from .errors import SweepError
 from .table import RESULTS
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from .errors import SweepError
+from ipuperf.tools.errors import SweepError
+
 from .spec import Configuration, Sweep
 from .work import failed, rows
 

@@ -13,11 +13,11 @@ from ipuperf.machine import Machine, MachineError, load_machine, load_scaled
 from ipuperf.runtime.executable import Executable
 from ipuperf.runtime.reaching import executable_of
 from ipuperf.runtime.settings import AUTO, RunSettings
+from ipuperf.tools.errors import SweepError
 from ipuperf.tools.levers.host import with_host_options
 from ipuperf.tools.validation.cases import unmeasured_case
 from ipuperf.tools.validation.programs import program_of
 
-from .errors import SweepError
 from .spec import FIGURE, HOST_FACTORS, MACHINE, SEED, Configuration, Sweep
 
 

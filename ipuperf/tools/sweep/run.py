@@ -13,9 +13,9 @@ from tqdm import tqdm
 from ipuperf.kinds import checked
 from ipuperf.near_names import instead_of
 from ipuperf.progress import shows_progress
+from ipuperf.tools.errors import SweepError
 
 from .cluster import on_cluster
-from .errors import SweepError
 from .processes import in_processes
 from .spec import SEED, Configuration, Sweep, read_sweep
 from .store import Store

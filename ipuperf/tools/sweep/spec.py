@@ -32,11 +32,11 @@ from ipuperf.kinds import checked
 from ipuperf.machine import MachineError, load_machine, load_scaled
 from ipuperf.near_names import instead_of
 from ipuperf.runtime.settings import AUTO
+from ipuperf.tools.errors import SweepError
 from ipuperf.tools.validation.cases import PROGRAM_KEYS
 from ipuperf.version import __version__
 
 from .constraints import Constraint
-from .errors import SweepError
 from .table import FORMAT, RESULTS
 
 if sys.version_info >= (3, 11):

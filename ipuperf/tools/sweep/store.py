@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ipuperf.tools.errors import SweepError
 from ipuperf.trace import replacing
 
-from .errors import SweepError
 from .table import check_format
 
 ROW = "row.json"

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ipuperf.kinds import checked
 from ipuperf.near_names import instead_of
 from ipuperf.requirements import pip_install
+from ipuperf.tools.errors import SweepError
 from ipuperf.trace import replacing
 from ipuperf.trace.printable import in_cell, of_cell, with_texts
-
-from .errors import SweepError
 
 if TYPE_CHECKING:
     import pandas as pd

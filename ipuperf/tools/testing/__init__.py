@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ipuperf.tools.errors import BaselineError
     from ipuperf.tools.testing.assertions import (
         assert_bubble,
         assert_fits,
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
         assert_peak_tile_bytes,
         assert_throughput,
     )
-    from ipuperf.tools.testing.errors import BaselineError
     from ipuperf.tools.testing.fixture import CycleBaseline
     from ipuperf.tools.testing.measures import bubble_share, overlap_share, throughput
     from ipuperf.tools.testing.subject import trace_of
 
 _HOMES = {
-    "BaselineError": "errors",
+    "BaselineError": ".errors",
     "CycleBaseline": "fixture",
     "assert_bubble": "assertions",
     "assert_fits": "assertions",
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name from its module on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ipuperf.tools.testing.errors import BaselineError
+from ipuperf.tools.errors import BaselineError
 from ipuperf.tools.testing.record import MACHINE_KEYS, SECTIONS, OpFigures, Record
 
 FORMAT = "ipuperf cycle baseline"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.tools.testing.errors import BaselineError
+from ipuperf.tools.errors import BaselineError
 
 if TYPE_CHECKING:
     from ipuperf.tools.testing.record import Header

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ipuperf.tools.errors import BaselineError
 from ipuperf.tools.testing.compare import Tolerance
-from ipuperf.tools.testing.errors import BaselineError
 from ipuperf.tools.testing.text import counted
 from ipuperf.trace.printable import in_cell, of_cell
 

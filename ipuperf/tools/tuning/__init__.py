@@ -3,9 +3,10 @@
 :func:`tune` searches a :class:`TuningSpace`; :func:`model_space` makes one of a model of ``ipuperf.models``.
 """
 
+from ipuperf.tools.errors import TuningError
+
 from .answer import Answer, StepTaken, text_of
 from .defaults import case_space, file_space, model_space, script_space
-from .errors import TuningError
 from .space import TuningSpace
 from .tune import tune
 

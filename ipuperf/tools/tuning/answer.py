@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ipuperf.kinds import checked
+from ipuperf.tools.errors import TuningError
 
-from .errors import TuningError
 from .evaluate import Outcome
 from .search import TuningSearch
 from .space import Configuration

@@ -13,13 +13,12 @@ from ipuperf.machine import Machine, load_machine
 from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.pipelines.schedules import SCHEDULES
 from ipuperf.requirements import pip_install
+from ipuperf.tools.errors import CaseError, TuningError
 from ipuperf.tools.sweep import Sweep, read_sweep, script_sweep
 from ipuperf.tools.sweep.spec import MACHINE
 from ipuperf.tools.validation.cases import Case, read_cases, select
-from ipuperf.tools.validation.errors import CaseError
 from ipuperf.tools.validation.programs import front_ends, model_names, problem
 
-from .errors import TuningError
 from .space import ACCUMULATION, MICRO_BATCH, REPLICAS, TuningSpace, accumulations
 from .splits import splits
 

@@ -13,12 +13,12 @@ from ipuperf.lowering import Again, DeviceProgram
 from ipuperf.lowering.fitting import Moment
 from ipuperf.report import interval
 from ipuperf.runtime.run_context import RUN
+from ipuperf.tools.errors import UnknownOption
 from ipuperf.tools.sweep import Sweep
 from ipuperf.tools.sweep.programs import Built, SweepPrograms
 from ipuperf.tools.sweep.store import Store
 from ipuperf.tools.sweep.table import FORMAT
 from ipuperf.tools.sweep.work import error_text
-from ipuperf.tools.validation.errors import UnknownOption
 from ipuperf.version import __version__
 
 from .local_time import local_cycles

@@ -20,9 +20,9 @@ from ipuperf.machine import Chip
 from ipuperf.machine.loader import preset_ipus
 from ipuperf.pipelines.schedules import timetable_of
 from ipuperf.runtime.run_context import RUN
+from ipuperf.tools.errors import UnknownOption
 from ipuperf.tools.sweep import Sweep
 from ipuperf.tools.sweep.programs import SweepPrograms
-from ipuperf.tools.validation.errors import UnknownOption
 
 from .local_time import executed, local_cycles
 from .quiet import quiet

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from ipuperf.requirements import pip_install
+from ipuperf.tools.errors import TuningError
 
-from .errors import TuningError
 from .evaluate import Outcome
 from .space import TuningSpace
 

@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ipuperf.tools.errors import TuningError
 from ipuperf.tools.sweep import Sweep
 from ipuperf.tools.sweep.constraints import Constraint
 from ipuperf.tools.sweep.spec import FIGURE, MACHINE, SEED
-
-from .errors import TuningError
 
 Configuration: TypeAlias = dict[str, Any]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ipuperf.tools.validation.errors import CaseError
+from ipuperf.tools.errors import CaseError
 from ipuperf.tools.validation.programs import front_ends
 
 _ALIKE = 3

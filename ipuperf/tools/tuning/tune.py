@@ -10,11 +10,10 @@ from tqdm import tqdm
 
 from ipuperf.kinds import checked
 from ipuperf.progress import shows_progress
-from ipuperf.tools.validation.errors import UnknownOption
+from ipuperf.tools.errors import TuningError, UnknownOption
 
 from .answer import Answer, answer_of
 from .bounds import Bounds, machine_of
-from .errors import TuningError
 from .evaluate import Outcomes
 from .files import write_files
 from .search import TuningSearch

@@ -9,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from .errors import TuningError
+from ipuperf.tools.errors import TuningError
 
 Result = TypeVar("Result")
 

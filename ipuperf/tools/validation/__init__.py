@@ -4,8 +4,8 @@
 road that every program takes, :func:`report` and :func:`draw` show the result. No figure is fitted here.
 """
 
+from ipuperf.tools.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.cases import BUILT_IN, Case, Cases, Choice, Measured, NotExpressed, read_cases, select
-from ipuperf.tools.validation.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.leaving_out import by_class_left_out, leave_one_out, left_out_text
 from ipuperf.tools.validation.plot import check_format, draw
 from ipuperf.tools.validation.programs import Figures, Program, figures, problem

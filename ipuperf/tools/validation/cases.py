@@ -37,7 +37,7 @@ from typing import Any
 from ipuperf.kinds import checked
 from ipuperf.machine import MachineError, load_machine
 from ipuperf.near_names import did_you_mean, instead_of
-from ipuperf.tools.validation.errors import CaseError
+from ipuperf.tools.errors import CaseError
 from ipuperf.tools.validation.units import QUANTITIES, UNITS, units_of
 
 if sys.version_info >= (3, 11):

@@ -52,6 +52,8 @@ def triad_cycles(counts: np.ndarray, chip: Chip) -> np.ndarray:
 class HandPlacedAdd(ops.Add):
     """``a + b``; attribute ``elements``: floats on each tile. PopLibs' BinaryOp1D vertex."""
 
+    type = "Add"
+
     elements = Attribute(INTEGER)
 
     def work(self) -> list[Work]:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from ipuperf.machine import load_machine, load_scaled
+from ipuperf.tools.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.cases import Case
-from ipuperf.tools.validation.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.processes import each
 from ipuperf.tools.validation.programs import Figures, prepared
 from ipuperf.tools.validation.rows import Run, programs_of, row_of

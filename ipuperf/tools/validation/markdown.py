@@ -15,6 +15,7 @@ from ipuperf.tools.validation.results import LEFT_OUT, SENSITIVITY, read, read_r
 from ipuperf.tools.validation.roofline import baseline
 from ipuperf.tools.validation.rows import MISS, ClassSummary, Row, by_class, runs, summarise
 from ipuperf.tools.validation.scaling import lines, scaling
+from ipuperf.tools.validation.text import figure_text
 from ipuperf.tools.validation.units import QUANTITIES
 
 Table = Callable[[Path], str]
@@ -113,8 +114,8 @@ def every_row(folder: Path) -> str:
     """Table of every value: prediction, measurement, error and marks."""
     _, rows = _all(folder)
     lines = [
-        (row.case.id, row.case.group, row.case.measured.metric[:40], _number(row.predicted),
-         _number(row.case.measured.value), row.case.measured.unit, _signed(row.error), _marks(row))
+        (row.case.id, row.case.group, row.case.measured.metric[:40], figure_text(row.predicted),
+         figure_text(row.case.measured.value), row.case.measured.unit, _signed(row.error), _marks(row))
         for row in rows
     ]  # fmt: skip
     return table(("row", "class", "metric", "predicted", "measured", "unit", "error", "marks"), lines, right=3)
@@ -286,10 +287,6 @@ def _percent(value: float) -> str:
 
 def _signed(value: float) -> str:
     return ("+" if value >= 0 else "-") + _percent(abs(value))
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
 def _value(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ipuperf.kinds import checked
 from ipuperf.near_names import instead_of
-from ipuperf.tools.validation.errors import CaseError
+from ipuperf.tools.errors import CaseError
 from ipuperf.tools.validation.rows import MISS, Row, summarise
 from ipuperf.trace import replacing
 

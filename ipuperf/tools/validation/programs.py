@@ -23,8 +23,8 @@ from ipuperf.report.intervals import RunProfile, profile
 from ipuperf.requirements import pip_install
 from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
+from ipuperf.tools.errors import CaseError, NotAvailable, UnknownOption
 from ipuperf.tools.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
-from ipuperf.tools.validation.errors import CaseError, NotAvailable, UnknownOption
 from ipuperf.tools.validation.roofline import seconds_at_peak
 from ipuperf.tools.validation.units import QUANTITIES, UNITS
 

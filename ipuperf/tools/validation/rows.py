@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from ipuperf.kinds import checked
+from ipuperf.tools.errors import NotAvailable
 from ipuperf.tools.validation.cases import Case
-from ipuperf.tools.validation.errors import NotAvailable
 from ipuperf.tools.validation.processes import each
 from ipuperf.tools.validation.programs import Figures, figures
 from ipuperf.tools.validation.units import QUANTITIES

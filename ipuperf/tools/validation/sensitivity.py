@@ -14,8 +14,8 @@ from functools import cache
 from ipuperf.machine import Machine, load_machine, load_scaled
 from ipuperf.near_names import instead_of
 from ipuperf.requirements import pip_install
+from ipuperf.tools.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.cases import Case
-from ipuperf.tools.validation.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.processes import each
 from ipuperf.tools.validation.programs import Figures, prepared
 from ipuperf.tools.validation.rows import ClassSummary, Row, by_class, programs_of, row_of

@@ -54,8 +54,8 @@ def _rows(rows: Sequence[Row]) -> list[str]:
             marks = "".join(f"  {mark}" for mark in _marks(row))
             marks += "  <-- miss" if row.miss else ""
             lines.append(
-                f"{row.case.id:{wide}}  {measured.metric[:metric]:{metric}} {_number(row.predicted):>12} "
-                f"{_number(measured.value):>12} {measured.unit:9} {row.error:+8.1%}{marks}"
+                f"{row.case.id:{wide}}  {measured.metric[:metric]:{metric}} {figure_text(row.predicted):>12} "
+                f"{figure_text(measured.value):>12} {measured.unit:9} {row.error:+8.1%}{marks}"
             )
     lines.append("error = predicted / measured - 1; c: a figure was calibrated on this row")
     if any(row.case.choices for row in rows):
@@ -168,5 +168,6 @@ def _others(others: Sequence[NotExpressed]) -> list[str]:
     return lines
 
 
-def _number(value: float) -> str:
+def figure_text(value: float) -> str:
+    """A figure with its thousands, or with four digits."""
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -10,23 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..blocks import BEFORE_FIRST_BLOCK, BlockUse
 from ..errors import PartitionError
 from ..log import logger
-from ..options.strategies import ExecutionStrategy, ParallelPhasedExecution, PhasedExecution
+from ..options.strategies import BlockPlace, ExecutionStrategy, ParallelPhasedExecution, PhasedExecution
 
 #: IPUs that one process of PopTorch drives at most.
 IPUS_OF_A_PROCESS = 64
-
-
-class Placement(NamedTuple):
-    """Where ops run: number of the stage from 0, IPU of the replica, phase (-1 unless phased)."""
-
-    stage: int
-    ipu: int
-    phase: int
 
 
 @dataclass(frozen=True)
@@ -40,18 +31,18 @@ class Partition:
         num_ipus: IPUs reserved for all replicas.
     """
 
-    places: tuple[Placement, ...]
-    leading: Placement
+    places: tuple[BlockPlace, ...]
+    leading: BlockPlace
     ipus_per_replica: int
     num_ipus: int
     has_leading: bool = False
 
-    def place(self, tag: int) -> Placement:
-        """Placement of the ops with ``tag``: an index into the uses, or ``BEFORE_FIRST_BLOCK``."""
+    def place(self, tag: int) -> BlockPlace:
+        """BlockPlace of the ops with ``tag``: an index into the uses, or ``BEFORE_FIRST_BLOCK``."""
         return self.leading if tag == BEFORE_FIRST_BLOCK else self.places[tag]
 
     @property
-    def used(self) -> tuple[Placement, ...]:
+    def used(self) -> tuple[BlockPlace, ...]:
         """The different placements, in program order."""
         return tuple(dict.fromkeys(((self.leading,) if self.has_leading else ()) + self.places))
 
@@ -85,9 +76,9 @@ def partition(
     resolver = strategy.resolver()
     uses = [BlockUse(*use) for use in blocks_in_program_order]
     chosen = [resolver.stage_of(user_id, ipu_id) for user_id, ipu_id in uses]
-    leading = Placement(0, 0, 0 if isinstance(strategy, PhasedExecution) else -1)
+    leading = BlockPlace(0, 0, 0 if isinstance(strategy, PhasedExecution) else -1)
     leading_ops = leading_ops or not chosen
-    places: list[Placement] = [leading] if leading_ops else []
+    places: list[BlockPlace] = [leading] if leading_ops else []
     if isinstance(strategy, PhasedExecution):
         _check_phases(strategy, uses, [(place.phase, place.ipu) for place in chosen])
         places += _stages(leading if leading_ops else None, [(place.ipu, place.phase) for place in chosen])
@@ -99,14 +90,14 @@ def partition(
     return Partition(tuple(places[1:] if leading_ops else places), leading, ipus, reserved, leading_ops)
 
 
-def _stages(previous: Placement | None, places_in_order: Iterable[tuple[int, int]]) -> list[Placement]:
+def _stages(previous: BlockPlace | None, places_in_order: Iterable[tuple[int, int]]) -> list[BlockPlace]:
     """Count a new stage wherever the IPU or the phase changes."""
     places = []
     for ipu, phase in places_in_order:
         if previous is None:
-            previous = Placement(0, ipu, phase)
+            previous = BlockPlace(0, ipu, phase)
         elif (previous.ipu, previous.phase) != (ipu, phase):
-            previous = Placement(previous.stage + 1, ipu, phase)
+            previous = BlockPlace(previous.stage + 1, ipu, phase)
         places.append(previous)
     return places
 

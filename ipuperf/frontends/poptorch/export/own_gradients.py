@@ -12,7 +12,7 @@ import operator
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -208,8 +208,6 @@ class Functions:
 class OwnGradient(CustomOp):
     """``result_count`` results, ``operand_count`` operands, then others: the results are given on, and their gradients
     become those of the operands by ``backward(builder, grads, others)``."""
-
-    type: ClassVar[str] = "OwnGradient"
 
     result_count = Attribute(INTEGER)
     operand_count = Attribute(INTEGER)

@@ -73,7 +73,8 @@ class Phase:
 
 
 class BlockPlace(NamedTuple):
-    """Where a strategy puts a block; ``phase`` is -1 unless the execution is phased."""
+    """Where a strategy puts a block and its ops: number of the stage from 0, IPU of the replica, and phase (-1
+    unless the execution is phased)."""
 
     stage: int
     ipu: int

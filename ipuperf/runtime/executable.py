@@ -31,7 +31,7 @@ from ipuperf.runtime.weight_copies import Direction, control_run_cycles, weight_
 if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram, NewValues
     from ipuperf.machine import Machine
-    from ipuperf.numerics import Evaluator
+    from ipuperf.numerics import Evaluator, StreamedInput
     from ipuperf.simulation import RunBefore
     from ipuperf.trace import Trace
 
@@ -409,7 +409,7 @@ class Executable:
 
     # -- running ---------------------------------------------------------------------------------------------------
 
-    def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
+    def run(self, inputs: Mapping[Stream, np.ndarray | StreamedInput] | None = None) -> dict[Stream, np.ndarray]:
         """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`.
 
         The active clock advances, by more in the first run after the program was loaded.

@@ -6,8 +6,9 @@ program's own, which takes the learning rates and so on that ``setOptimizer`` te
 micro-batches, replica by replica (poptorch: python/_poplar_executor.py); gradients are their mean, or sum where the
 options say so. They start at the last loss, as PopTorch's do: what a model computes from its loss is not trained.
 
-Output modes ``EveryN`` and ``Mean`` are not compared, nor are synthetic data, ops in C++ other than those of :data:`OPS`,
-and models on whose objects a ``forward`` was set that is bound to another one: a copy would use the original's weights.
+Output modes ``EveryN`` and ``Mean`` are not compared, nor are synthetic data and ops in C++ other than those of
+:data:`OPS`. A ``forward`` that was set on an object stays bound to it: of such models (octave convolution as
+``multi-octave``) a copy would use the weights of the original.
 """
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from ipuperf.cli.parameters import MACHINE_OR_FILE
 from ipuperf.cli.terminal import echo
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TEST_BATCH = 80
 MEAN, DEVIATION = 0.1307, 0.3081

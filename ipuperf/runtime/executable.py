@@ -27,13 +27,13 @@ from ipuperf.runtime.reports import keep_finished
 from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 from ipuperf.runtime.weight_copies import Direction, control_run_cycles, weight_copy_cycles
+from ipuperf.trace import Trace
 
 if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram, NewValues
     from ipuperf.machine import Machine
     from ipuperf.numerics import Evaluator
     from ipuperf.simulation import RunBefore
-    from ipuperf.trace import Trace
 
 
 def choose_machine(

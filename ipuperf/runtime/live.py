@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,6 @@ from ipuperf.trace.printable import printable
 from .replacing import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ipuperf.ir import Stream
 
 #: Real seconds before a line appears; shorter work shows none.

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,7 @@ from ipuperf.trace.columns import Stored, Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.folded import FOLDED, FoldedTable
 from ipuperf.trace.schema import SCHEMA_VERSION, TABLES, Table
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import TraceTables
+from ipuperf.trace.tables import TraceTables
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.kinds import checked
 from ipuperf.lowering import Phase, Step, ipus_per_replica
@@ -25,12 +25,10 @@ from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tools.errors import CaseError, NotAvailable, UnknownOption
 from ipuperf.tools.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
+from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.roofline import seconds_at_peak
 from ipuperf.tools.validation.units import QUANTITIES, UNITS
-
-if TYPE_CHECKING:
-    from ipuperf.tools.validation.cases import Case
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ def prelu(t: Tensor, weight: Tensor) -> Tensor:
     if weight.spec.elements > 1:
         # One weight per channel has to stand on axis 1 to broadcast.
         weight = reshaped(weight, [-1] + [1] * (len(t.shape) - 2))
+    elif not t.shape:
+        weight = reshaped(weight, ())
     return where(t > 0, t, weight * t)
 
 

@@ -81,10 +81,16 @@ class CallCopier:
         All results are first copied into clones, as another value of the loop may be an alias of one. The clones are
         then copied to where the body reads them, over the exchange where result and input lie differently. The copies
         of one IPU and tile set are made at once.
+
+        An input that the body returns as it came would be copied to a clone and back. Earlier versions leave that out.
+        That Poplar drops it is an assumption; PopLibs says so of copies between equal layouts (lib/poplin
+        Convolution.cpp, convolutionImpl).
         """
         op, op_id, body, machine = self._op, self._op_id, self._body, self._machine
         sets: dict[tuple[int, bool], list[tuple[Tensor, Tensor]]] = {}
         for callee_input, result in zip(body.graph.inputs, body.graph.outputs, strict=False):
+            if callee_input is result:
+                continue
             place = (self._places.home(callee_input), self._places.on_io_tiles(callee_input))
             sets.setdefault(place, []).append((callee_input, result))
         if isinstance(op, Loop) and op.conditional:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -24,11 +25,13 @@ from ipuperf.ir import Tensor
 from ipuperf.ops import work as w
 
 from . import rearrangements
+from .halos import halo_bytes
 from .layout import even
 from .planner.form import describe
 from .planner.multi import PlacedPlan, plan_multi
 from .planner.originals import ways
 from .planner.plan import ConvolutionPlan, Request
+from .planner.reductions import reduction_stages
 from .planner.works import request_of, request_of_product
 from .rearrangements import RearrangementPhase
 from .supersteps import Superstepper, lowers, superstep_cycles
@@ -46,8 +49,7 @@ class Slot(Enum):
     OPERANDS = auto()  # bring operands to the tiles
     ZEROS = auto()  # bring zeros that fill up the operands
     COMPUTE = auto()  # the vertices of the product
-    PARTIALS = auto()  # bring partial sums together
-    REDUCE = auto()  # add partial sums up, or cast them
+    REDUCE = auto()  # bring partial sums together and add them up, stage by stage, or cast them
     UPDATE = auto()  # write or add the result of a pass
     FINISH = auto()  # cast the sums of all passes
 
@@ -131,6 +133,24 @@ class PlannedProduct:
             + steps_cycles(self.steps_after())
         )
 
+    @cached_property
+    def halo(self) -> int:
+        """Bytes of inputs that arrive from tiles with other parts of the field."""
+        return halo_bytes(self.plan)
+
+    def _arriving(self, size: int, exchange: int, *, halo: bool) -> dict[str, int]:
+        """Bytes and cycles of an exchange of operands, that of inputs with their ``halo``."""
+        plan, more = self.plan, self.halo * halo
+        # Two tiles with the same inputs receive them at twice the rate, as the planner has it.
+        rate = plan.request.chip.exchange_bytes_per_cycle * (2 - plan.out_split % 2)
+        return {"bytes": size + more, "exchange": exchange - (-more // rate)}
+
+    @property
+    def _once(self) -> bool:
+        """Whether inputs arrive before all passes."""
+        # Passes over output channels whose inputs arrive anew are so rare that plans do not tell them.
+        return self.plan.serial > 1 and not self.plan.serial_inputs
+
     @property
     def extra_bytes(self) -> int:
         """Bytes on each tile besides operands and result.
@@ -138,7 +158,9 @@ class PlannedProduct:
         A second operand that is rearranged though the planner does not count on it is there twice while it moves. Then
         the new one takes the place of the old one (a simplification, where something else reads that later).
         """
-        return max(self.plan.extra_bytes, self.plan.bytes_transform + rearrangements.unplanned_bytes(self.plan))
+        return max(
+            self.plan.extra_bytes + self.halo, self.plan.bytes_transform + rearrangements.unplanned_bytes(self.plan)
+        )
 
     @property
     def operand_bytes(self) -> int:
@@ -154,9 +176,8 @@ class PlannedProduct:
             self.step(
                 Slot.BROADCAST,
                 payload="broadcast",
-                bytes=plan.bytes_broadcast,
-                exchange=plan.broadcast,
                 sent=self.operand_bytes,
+                **self._arriving(plan.bytes_broadcast, plan.broadcast, halo=self._once),
             ),
         ]
 
@@ -166,21 +187,34 @@ class PlannedProduct:
         The rearrangement of the result is listed with that of the operands.
         """
         plan = self.plan
-        # Without a reduction between tiles, the partials are only cast to the type of the result.
-        reducing = "poplin::ConvReduce" if plan.reduce_stages else "popops::Cast"
-        exchange = plan.exchange_operands
+        operands = self._arriving(plan.bytes_operands, plan.exchange_operands, halo=not self._once)
         return [
             self.step(Slot.SLICE, vertex="popops::DynamicSlice1D", cycles=plan.dynamic_slice),
             *self.moves(Slot.TRANSFORM, "transform", self.stages),
-            self.step(
-                Slot.OPERANDS, payload="operands", bytes=plan.bytes_operands, exchange=exchange, sent=self.operand_bytes
-            ),
+            self.step(Slot.OPERANDS, payload="operands", sent=self.operand_bytes, **operands),
             self.step(Slot.ZEROS, payload="zeros", bytes=plan.bytes_zeros, exchange=plan.tile_transform),
             self.step(Slot.COMPUTE, vertex=plan.vertex, cycles=plan.compute, flops=self.flops // plan.serial),
-            self.step(Slot.PARTIALS, payload="partials", bytes=plan.bytes_partials, exchange=plan.exchange_partials),
-            self.step(Slot.REDUCE, vertex=reducing, cycles=plan.reduce),
+            *self._reduction(),
             self.step(Slot.UPDATE, vertex="popops::DynamicUpdateSlice1D", cycles=plan.dynamic_update),
         ]
+
+    def _reduction(self) -> list[PlanStep]:
+        """The stages of the reduction between tiles; without one, the partial sums are only cast."""
+        plan = self.plan
+        if plan.reduce_stages <= 1:
+            vertex = "poplin::ConvReduce" if plan.reduce_stages else "popops::Cast"
+            terms = {"bytes": plan.bytes_partials, "exchange": plan.exchange_partials, "cycles": plan.reduce}
+            return [self.step(Slot.REDUCE, payload="partials", vertex=vertex, **terms)]
+        size, rate = plan.unit.partial_size, plan.request.chip.exchange_bytes_per_cycle
+        depth, partials = plan.in_split * math.prod(plan.kernel), plan.bytes_partials // size
+        stages = reduction_stages(partials, depth, size, plan.request.types.output, plan.request.chip)
+        return [
+            self.step(
+                Slot.REDUCE, payload="partials", bytes=arriving, exchange=-(-arriving // rate),
+                vertex="poplin::ConvReduce", cycles=cycles, phase=number,
+            )
+            for number, (arriving, cycles) in enumerate(stages)
+        ]  # fmt: skip
 
     def steps_after(self) -> list[PlanStep]:
         """The steps after the serial passes."""

@@ -568,16 +568,28 @@ def trip_control(op_id: int, name: str, machine: Machine) -> list[Step]:
     """Steps of a trip of a conditional loop besides its body (PopART popx/op/loopx.cpp).
 
     One tile works out from four scalars whether to leave the loop, all tiles receive the answer, and one tile counts.
+    The counter and the decision lie on that tile (mapTensorLinearly). The number of trips, a constant, and the
+    condition, an input of the body, arrive from others: PopART gives each tensor without a layout of its own a tile
+    after that of the last one (popx/linearmapper.hpp).
     """
     tiles, word = machine.chip.tiles, w.ReadCondition.bytes
     # One element on the first tile: only that tile runs the vertex.
     leave = TileVector.of(fused_cycles(BOOL, 4, 0, 4)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
     count = TileVector.of(fused_cycles(INT32, 1, 0, 1)(np.eye(1, tiles, dtype=np.int64)[0], machine.chip))
-    # The answer is one word, which arrives in one cycle.
-    cycles = TileVector.uniform(machine.chip.exchange_setup_cycles + 1, tiles, tiles)
+
+    def words(payload: str, number: int, receivers: int) -> list[Step]:
+        """``number`` words that arrive on each of ``receivers`` tiles, one in a cycle."""
+        cycles = TileVector.uniform(machine.chip.exchange_setup_cycles + number, tiles, receivers)
+        size = number * word * receivers
+        path = f"{name}/{payload}"
+        return [
+            Sync(op_id, path, machine.chip.sync_cycles),
+            Phase(op_id, path, "exchange", cycles, size, size),
+        ]
+
     return [
+        *words("trips and condition", 2, 1),
         compute_set(op_id, "popops::map<bool>", leave, machine),
-        Sync(op_id, f"{name}/condition", machine.chip.sync_cycles),
-        Phase(op_id, f"{name}/condition", "exchange", cycles, word * tiles, word * tiles),
+        *words("answer", 1, tiles),
         compute_set(op_id, "popops::map<int>", count, machine),
     ]

@@ -225,8 +225,8 @@ class Loop(_Control):
     trips and a condition as operands (upstream's ``poptorch.for_loop``). The answer is always yes.
 
     Cost: a copy of the operands passed by value, the callee ``trip_count`` times, and for each trip two copies of the
-    carried values (PopART popx/op/loopx.cpp: into a clone of the result, then to where the callee reads them). A
-    conditional loop also pays for the condition and the counter.
+    carried values (PopART popx/op/loopx.cpp: into a clone of the result, then to where the callee reads them), but for
+    those that the callee returns as they came. A conditional loop also pays for the condition and the counter.
     """
 
     trip_count = Attribute(INTEGER)

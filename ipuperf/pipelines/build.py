@@ -206,7 +206,7 @@ class PipelineWriter:
         self._seeds: list[Variable] = []
         self.stashes: list[Stashes] = []
         # Rotated windows run backwards after their copies, so these results are sent with the next copies.
-        rotated = every_step and any(window.after for window in windows_of(timetable))
+        rotated = every_step and any(window.after for window in windows_of(timetable.shortest))
         self.transport = Transport(self, self.parts, every_step=every_step, gradients_wait=rotated)
         if training is not None:
             self.weights = Weights(self, training)

@@ -70,7 +70,7 @@ def _check_recomputation(part: StageGraph, timetable: Timetable) -> None:
     for tensor in part.checkpoints:
         if tensor.graph is not part.graph:
             raise PipelineError(f"stage {part.stage} has checkpoint {tensor.id!r}, which is not in {part.graph.name!r}")
-    if part.recomputed and any(cell.kind == "R" and cell.stage == part.stage for cell in timetable.when):
+    if part.recomputed and ("R", part.stage) in timetable.kinds:
         raise PipelineError(
             f"stage {part.stage} recomputes {len(part.recomputed)} ops inside its backward pass, but the schedule "
             f"{timetable.name} runs its whole forward again; leave out one of the two"

@@ -129,11 +129,8 @@ class Emitter:
     def _is_last(self, cell: Cell) -> bool:
         """Whether this forward may be that of the last micro-batch: it is, or the last one is an iteration of the same
         loop."""
-        program = self._builder.program
-        last_segment = program.segment_of[Cell("F", cell.stage, self._last_micro_batch)]
-        return cell.micro_batch == self._last_micro_batch or (
-            program.segment_of[cell] == 1 <= last_segment <= program.trips
-        )
+        program, last = self._builder.program, Cell("F", cell.stage, self._last_micro_batch)
+        return cell == last or (program.loops(cell) and program.loops(last))
 
     def _store(self, scope: Scope, cell: Cell, stage: PipelineStage, fresh: Values) -> None:
         """Send or keep the results of a forward."""

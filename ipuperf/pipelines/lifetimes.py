@@ -20,11 +20,18 @@ class Wait:
 
     Attributes:
         slots: results that wait at the same time; 0: each is read where it has arrived.
-        arrivals: the steps at whose end results arrive, in the order of the micro-batches.
+        kind, maker: the cells that make the results.
+        distance: they arrive at the end of the step so many steps after that of their cell.
     """
 
     slots: int
-    arrivals: tuple[int, ...]
+    kind: str
+    maker: int
+    distance: int
+
+    def arrives(self, timetable: Timetable, step: int) -> bool:
+        """Whether a result arrives at the end of a step."""
+        return timetable.runs(self.kind, self.maker, step - self.distance)
 
 
 def wait_of(timetable: Timetable, kind: str, maker: int, reader: int, *, every_step: bool) -> Wait:
@@ -36,12 +43,14 @@ def wait_of(timetable: Timetable, kind: str, maker: int, reader: int, *, every_s
     Raises:
         PipelineError: a result is read before it arrives.
     """
+    # Repeated steps let nothing wait longer than the steps they repeat.
+    timetable = timetable.shortest
     cells = [Cell(kind, maker, number) for number in range(timetable.micro_batches)]
     steps = [timetable.when[cell] for cell in cells]
     reads = [timetable.when[Cell(kind, reader, cell.micro_batch)] for cell in cells]
     # A copy at the end of each step takes a result one stage further.
-    distance = abs(reader - maker) if every_step else 1
-    arrivals = [step + distance - 1 for step in steps]
+    distance = abs(reader - maker) - 1 if every_step else 0
+    arrivals = [step + distance for step in steps]
     for number, (arrival, reading) in enumerate(zip(arrivals, reads, strict=True)):
         if arrival >= reading:
             raise PipelineError(
@@ -52,7 +61,7 @@ def wait_of(timetable: Timetable, kind: str, maker: int, reader: int, *, every_s
     # a buffer is written again in the next step, or with the next result
     overwritten_in = [arrival + 1 for arrival in arrivals] if every_step else [*steps[1:], reads[-1]]
     if all(reading <= overwritten for reading, overwritten in zip(reads, overwritten_in, strict=True)):
-        return Wait(0, tuple(arrivals))
+        return Wait(0, kind, maker, distance)
     # At the end of the step of each arrival: results that have arrived, less those already read.
     waiting_counts = (number + 1 - bisect_right(reads, arrival) for number, arrival in enumerate(arrivals))
-    return Wait(max(waiting_counts), tuple(arrivals))
+    return Wait(max(waiting_counts), kind, maker, distance)

@@ -23,7 +23,7 @@ from ipuperf.ir import CONTEXT, Phase, Tensor, TensorSpec
 from ipuperf.ops import CopyVarUpdate, IpuCopy
 from ipuperf.pipelines.schedules import Cell
 
-from .lifetimes import wait_of
+from .lifetimes import Wait, wait_of
 from .model import Activation, StageGraph
 from .routine import Routine
 from .scope import Scope
@@ -65,12 +65,12 @@ class Arrival:
     """A buffer of one reader, and the ring in which values wait after they arrive there; None: they do not wait.
 
     Attributes:
-        steps: the steps at whose end a value arrives.
+        wait: says in which steps a value arrives.
     """
 
     buffer: Tensor
     ring: Stashes | None
-    steps: frozenset[int]
+    wait: Wait
 
     def read(self, routine: Routine) -> Tensor:
         """The next value for the reader."""
@@ -210,12 +210,12 @@ class Transport:
         wait = wait_of(self._builder.timetable, kind, maker.stage, reader.stage, every_step=self.every_step)
         # Every value is read before the next copy into the buffer, which is then enough.
         if not wait.slots:
-            return Arrival(buffer, None, frozenset())
+            return Arrival(buffer, None, wait)
         ring = Stashes(self._builder, f"stage{reader.stage}", reader.ipu, wait.slots)
         ring.make([buffer])
         if self.every_step:
             self.settling = max(self.settling, abs(reader.stage - maker.stage))
-        arrival = Arrival(buffer, ring, frozenset(wait.arrivals))
+        arrival = Arrival(buffer, ring, wait)
         self._waiting.setdefault(buffer, []).append(arrival)
         return arrival
 
@@ -257,7 +257,7 @@ class Transport:
         for hop in hops:
             for arrival in self._waiting.get(hop.target, ()):
                 # In other steps an idle stage sent no particular contents.
-                if step in arrival.steps:
+                if arrival.wait.arrives(self._builder.timetable, step):
                     arrival.put(scope, landed[hop.target], hop.phase)
 
     def _source(self, scope: Scope, hop: Hop, values: Mapping[tuple[str, int, Hashable], Tensor]) -> Tensor:

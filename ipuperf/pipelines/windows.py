@@ -33,23 +33,20 @@ class Window:
         """All cells in order."""
         return self.cells + self.after
 
-    def shifted(self, micro_batches: int) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
-        """The cells with their micro-batches moved on, for comparison."""
-        return (
-            tuple(Cell(cell.kind, cell.stage, cell.micro_batch + micro_batches) for cell in self.cells),
-            tuple(Cell(cell.kind, cell.stage, cell.micro_batch + micro_batches) for cell in self.after),
-        )
+    def moved(self, steps: int, micro_batches: int) -> Window:
+        """The same window with later micro-batches, ``steps`` later."""
+        cells, after = (tuple(cell.moved(micro_batches) for cell in part) for part in (self.cells, self.after))
+        return Window(self.time + steps, cells, after)
 
 
 @dataclass(frozen=True)
 class WindowedProgram:
-    """Windows before the loop, those of one iteration, the number of iterations, and windows after the loop."""
+    """Windows before the loop, those of its first iteration, the number of iterations, and windows after the loop."""
 
     before: tuple[Window, ...]
     body: tuple[Window, ...]
     trips: int
     after: tuple[Window, ...]
-    segment_of: dict[Cell, int]
 
     def crosses(self, first_kind: str, second_kind: str, stage: int) -> bool:
         """Whether, for some micro-batch, cells ``first_kind`` and ``second_kind`` of ``stage`` lie in different
@@ -57,20 +54,33 @@ class WindowedProgram:
 
         Segments are what comes before the loop, each iteration, and what comes after it.
         """
-        first, second = self._segments.get((first_kind, stage), {}), self._segments.get((second_kind, stage), {})
-        return any(second.get(micro_batch, segment) != segment for micro_batch, segment in first.items())
+        # A stage has cells of a kind for all micro-batches or for none, and later iterations are as the first.
+        return (
+            self.runs(first_kind, stage)
+            and self.runs(second_kind, stage)
+            and any(numbers.get((first_kind, stage)) != numbers.get((second_kind, stage)) for numbers in self._numbers)
+        )
 
     def runs(self, kind: str, stage: int) -> bool:
         """Whether there are cells ``kind`` of ``stage``."""
-        return (kind, stage) in self._segments
+        return any((kind, stage) in numbers for numbers in self._numbers)
+
+    def loops(self, cell: Cell) -> bool:
+        """Whether a cell lies in some iteration of the loop."""
+        before, _, after = (numbers.get((cell.kind, cell.stage), ()) for numbers in self._numbers)
+        return cell.micro_batch not in before and cell.micro_batch not in after
 
     @cached_property
-    def _segments(self) -> dict[tuple[str, int], dict[int, int]]:
-        """For each kind and stage, the segment of each micro-batch."""
-        segments: dict[tuple[str, int], dict[int, int]] = {}
-        for cell, segment in self.segment_of.items():
-            segments.setdefault((cell.kind, cell.stage), {})[cell.micro_batch] = segment
-        return segments
+    def _numbers(self) -> tuple[dict[tuple[str, int], set[int]], ...]:
+        """The micro-batches of each kind and stage before the loop, in its first iteration and after it."""
+        segments = []
+        for windows in (self.before, self.body, self.after):
+            numbers: dict[tuple[str, int], set[int]] = {}
+            for window in windows:
+                for cell in window.executes():
+                    numbers.setdefault((cell.kind, cell.stage), set()).add(cell.micro_batch)
+            segments.append(numbers)
+        return tuple(segments)
 
     def immediate(self, first_kind: str, second_kind: str, stage: int) -> bool:
         """Whether cells ``first_kind`` and ``second_kind`` of ``stage`` are always in one window with no copies between
@@ -130,30 +140,28 @@ def program_of(
     ``peel`` writes out the first and the last iteration, in which overlapped I/O has nothing to store yet or nothing
     more to load. ``settling`` writes out as many iterations as last at least so many windows.
     """
-    windows = windows_of(timetable, rotates=rotates)
     period = timetable.period * periods
+    # Rounded up: a part of an iteration cannot be written out.
+    settling_trips = -(-settling // period)
+    # Two iterations make a loop; peeling takes two more, and the repetition may begin and end within one.
+    short = timetable.shortened((6 + settling_trips) * periods, periods)
+    windows = windows_of(short, rotates=rotates)
     begin, trips = _longest_repetition(windows, period)
+    left_out, number = (len(timetable.steps) - len(short.steps)), timetable.micro_batches - short.micro_batches
+    trips += left_out // period
     if peel:
         # One iteration less at each end.
         begin, trips = begin + period, trips - 2
-    # Rounded up: a part of an iteration cannot be written out.
-    settling_trips = -(-settling // period)
     begin, trips = begin + settling_trips * period, trips - settling_trips
+    # Without a loop everything comes before it.
     if trips < 2:
-        begin = trips = 0
-    end = begin + trips * period
-    segments: dict[Cell, int] = {}
-    for index, window in enumerate(windows):
-        inside = begin <= index < end
-        # 0 is what comes before the loop, then one for each iteration, then what comes after.
-        segment = (index - begin) // period + 1 if inside else (0 if index < begin else trips + 1)
-        for cell in window.executes():
-            segments[cell] = segment
-    # Without a loop everything lies in one segment.
-    if trips == 0:
-        return WindowedProgram(tuple(windows), (), 0, (), dict.fromkeys(segments, 0))
+        return WindowedProgram(tuple(windows), (), 0, ())
+    end = begin + trips * period - left_out
     return WindowedProgram(
-        tuple(windows[:begin]), tuple(windows[begin : begin + period]), trips, tuple(windows[end:]), segments
+        tuple(windows[:begin]),
+        tuple(windows[begin : begin + period]),
+        trips,
+        tuple(window.moved(left_out, number) for window in windows[end:]),
     )
 
 
@@ -186,4 +194,4 @@ def _moved(earlier: Window, later: Window) -> int | None:
     if not earlier_cells:
         return 0
     shift = later_cells[0].micro_batch - earlier_cells[0].micro_batch
-    return shift if shift > 0 and earlier.shifted(shift) == (later.cells, later.after) else None
+    return shift if shift > 0 and earlier.moved(later.time - earlier.time, shift) == later else None

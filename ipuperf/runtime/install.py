@@ -87,6 +87,8 @@ class AliasFinder(MetaPathFinder):
                 return spec
             if fullname == "tf_keras":
                 return keras_names.spec_ending_with(moved_names.answer, fullname, path)
+            if fullname == "tensorflow.keras":
+                return keras_names.spec_ending_with(keras_names.with_ipu, fullname, path)
         return alias_spec(fullname, _modules_of(self.targets))
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:

@@ -8,6 +8,7 @@ optimizer derives from it with ``_resource_apply_dense``. Later optimizers (``Ad
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.util
 import sys
@@ -66,6 +67,17 @@ def below_source(fullname: str) -> str | None:
 def optimizers_spec(fullname: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
     """Return the real spec of ``tf.keras.optimizers``, whose loading ends with :func:`name_earlier`; else ``None``."""
     return spec_ending_with(_name, fullname, path) if fullname in _OPTIMIZERS else None
+
+
+def with_ipu(module: ModuleType) -> None:
+    """Let ``tensorflow.keras`` have ``ipu``: imported by name it is another module than ``tf.keras`` was before."""
+
+    def __getattr__(name: str) -> ModuleType:
+        if name == "ipu":
+            return importlib.import_module("tensorflow.keras.ipu")
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name)
+
+    vars(module)["__getattr__"] = __getattr__
 
 
 def spec_ending_with(

@@ -107,6 +107,11 @@ class Gathering(Generic[K]):
         return [guests[seat] for seat in sorted(guests)]
 
 
+def sync_of(leaf: LeafStep) -> str:
+    """What a party waits for at a sync."""
+    return f"the sync of {leaf.step.name!r}"
+
+
 def last_arrival(guests: Sequence[Guest | MeetingPlace]) -> int:
     """The time at which the last guest arrives, which is now or later."""
     # The clock of a party that waits is behind the event loop, so the present counts too.

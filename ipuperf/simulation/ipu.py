@@ -7,15 +7,20 @@ span: the IPU announces at once when it will arrive at the next shared step (:mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.lowering.steps import ExternalSync
+
 from .event_loop import Waiting
-from .instructions import Instruction, Next, Segment, Shared, StepPart, Stretch
+from .gathering import sync_of
+from .instructions import Instruction, LeafStep, Next, Segment, Shared, StepPart, Stretch
 from .kinds import SharedKind, local_kind
 from .party import PartsTrail, Party
 from .progress import LoopCounters
+from .recorder import Stood
 
 if TYPE_CHECKING:
     from ipuperf.lowering.steps import Step
@@ -82,10 +87,12 @@ class IpuProcess(Party):
         self._begun = -1  # the counters as the present shared step began; a fold meanwhile moves them on
         self.serial = 0
         self.finish = -1
+        self._stood: tuple[list[int], int] | None = None  # times of syncs, and the number of the present one
 
     @property
     def step_name(self) -> str:
         """Name of the shared step in which this process is, "" elsewhere."""
+        self.settle()
         instruction = self.instructions[self.pc] if self.pc < len(self.instructions) else None
         return instruction.leaf.step.name if isinstance(instruction, Shared) else ""
 
@@ -280,11 +287,72 @@ class IpuProcess(Party):
         self._shared[self.pc] = shared
         return shared
 
+    # -- syncs one after the other -----------------------------------------------------------------------------------
+
+    def alike_ahead(self, participants: tuple[int, ...]) -> Sequence[LeafStep]:
+        """The leaf of the present sync, and those of the syncs of the same IPUs that follow it with nothing between."""
+        # The IPUs of other replicas have the same instructions.
+        place, known = (self.index, self.lane, self.pc), self._tree.alike_ahead
+        if place not in known:
+            known[place] = list(self._alike_ahead(participants))
+        return known[place]
+
+    def _alike_ahead(self, participants: tuple[int, ...]) -> Iterator[LeafStep]:
+        expected = -1
+        for pc in range(self.pc, len(self.instructions)):
+            instruction = self.instructions[pc]
+            if not isinstance(instruction, Shared) or not isinstance(step := instruction.leaf.step, ExternalSync):
+                return
+            # The rows of syncs rely on leaves that are numbered one after the other, as those of one body are.
+            if expected >= 0 and (instruction.leaf.leaf_id != expected or step.participants != participants):
+                return
+            expected = instruction.leaf.leaf_id + 1
+            yield instruction.leaf
+
+    def stand(self, times: list[int]) -> None:
+        """Each sync then costs this process nothing; its place and its rows follow from ``times`` (:meth:`settle`)."""
+        self._stood = times, len(times)
+
+    def settle(self) -> None:
+        """Take note of the syncs in which this process has stood, and go to the one that is still to come."""
+        if self._stood is None or len(self._stood[0]) == self._stood[1]:
+            return
+        (times, first), world, parts = self._stood, self.world, self.parts
+        stop = len(times)
+        if self.context < 0:
+            self._count()
+        leaf = self.instructions[self.pc].leaf  # type: ignore[union-attr]
+        stood = Stood(times, first, stop, leaf.leaf_id, parts.mark, self.context)
+        self._add_row((world.recorder.stand(stood), parts.mark, self._begun))
+        self._begun = self.context
+        due = bisect_right(times, self.events.now, first, stop)
+        if due > first:
+            self.ahead.clear()
+        if world.folds:
+            for number in range(due, stop):
+                wait = times[number] - (times[number - 1] if number > first else parts.mark)
+                waited = (StepPart("sync_external", 0, wait),) if wait else ()
+                self.ahead.append((self.pc + number - first, times[number], waited))
+        self.pc += stop - first
+        self.serial += stop - first
+        self.clock = parts.mark = times[-1]
+        instruction = self.instructions[self.pc]
+        assert isinstance(instruction, Shared)
+        parts.trail = (self._shared[self.pc] or self._prepare(instruction)).trail
+        self.open_wait = sync_of(instruction.leaf)
+        self._stood = times, stop
+
+    def leave_syncs(self) -> None:
+        """The present sync is the last one in which this process stands."""
+        self.settle()
+        self._stood = None
+
     def waiting_place(self) -> tuple[object, ...] | None:
         """Where this process waits for others or has finished, without counts of trips; None: it goes on by itself.
 
         What it does when they let it go on depends on nothing else.
         """
+        self.settle()
         if self.finish >= 0:
             return (self.pc,)
         if not self.open_wait or self.clock > self.events.now:
@@ -303,6 +371,7 @@ class IpuProcess(Party):
 
         Loop counters, slice counts and how long the process has been waiting already (`open_wait`) are left out.
         """
+        self.settle()
         early = self.clock - time if self.clock > time else 0
         return (
             self.pc,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Union
 from .caches import Cache
 from .event_loop import Waiting
 from .flows import FlowTemplate, NetworkFlow, SendBundle
-from .instructions import StepPart, Stretch
+from .instructions import LeafStep, StepPart, Stretch
 from .recorder import Label
 from .templates import Send
 
@@ -162,6 +162,18 @@ class Party:
 
     def resume(self) -> None:
         """Continue the program of the party now."""
+        raise NotImplementedError
+
+    def alike_ahead(self, participants: tuple[int, ...]) -> Sequence[LeafStep]:
+        """The leaf of the present sync, and those of the syncs of the same IPUs that follow it with nothing between."""
+        raise NotImplementedError
+
+    def stand(self, times: list[int]) -> None:
+        """The party stands in several syncs, of which the first has to come. ``times`` will say when each is over."""
+        raise NotImplementedError
+
+    def leave_syncs(self) -> None:
+        """The sync that is to come is the last one in which the party stands."""
         raise NotImplementedError
 
     @property

@@ -76,6 +76,25 @@ class HostEvent(NamedTuple):
     line: LineKey
 
 
+class Stood(NamedTuple):
+    """Syncs, one right after the other, in which a party stood.
+
+    Attributes:
+        times: when each sync between its IPUs was over.
+        first, stop: which of these syncs (half open).
+        leaf: the leaf of the first of them; those of the others follow it.
+        mark: since when the party waited for the first.
+        context: the counters from the second on.
+    """
+
+    times: list[int]
+    first: int
+    stop: int
+    leaf: int
+    mark: int
+    context: int
+
+
 class Rows:
     """Collects rows of integers and gives them as columns. Calling ``pack`` now and then saves memory.
 
@@ -111,7 +130,8 @@ class Rows:
 
 EXECUTED = ("stretch", "start", "context")
 """Columns of what an IPU executed: number of the stretch, its start (its end minus its length), and the number of its
-:data:`COUNTERS`."""
+:data:`COUNTERS`. A negative number is that of syncs in which the IPU stood (-1: the first of
+:attr:`Recorder.stood`)."""
 
 COUNTERS = ("epoch", "stream", "batch", "loop", "iteration")
 """Columns of an IPU's counters: ``epoch`` is the number of folds made before. ``stream`` and ``batch`` say which slice
@@ -124,6 +144,7 @@ class Recorder:
 
     Attributes:
         stretches: the rows of each process (:data:`EXECUTED`); a row may begin later than the present time.
+        stood: syncs one after the other, which are one row.
         counters: the counters of all processes (:data:`COUNTERS`).
         transfers: the transfers that ended: number of the batch, start and duration.
         templates: the templates of transfers.
@@ -134,6 +155,8 @@ class Recorder:
 
     def __init__(self, processes: int) -> None:
         self.stretches = [Rows(*EXECUTED) for _ in range(processes)]
+        self.stood: list[Stood] = []
+        self._syncs = 0
         self.counters = Rows(*COUNTERS)
         self._contexts = 0
         self.transfers = Rows("batch", "start", "dur")
@@ -141,6 +164,17 @@ class Recorder:
         self.batches: list[tuple[int, ...]] = []
         self.host: list[HostEvent] = []
         self.epoch = 0
+
+    @property
+    def executions(self) -> int:
+        """How many executions the rows stand for, at most."""
+        return sum(map(len, self.stretches)) + self._syncs
+
+    def stand(self, stood: Stood) -> int:
+        """The number that stands for these syncs in the row of a process."""
+        self.stood.append(stood)
+        self._syncs += stood.stop - stood.first
+        return -len(self.stood)
 
     def context(self, counters: tuple[int, int, int, int, int]) -> int:
         """The number of these counters."""

@@ -12,9 +12,10 @@ from ipuperf.lowering.planner.alternatives import next_best
 from ipuperf.trace import FoldedHostEvents, FoldedInstances, Words
 
 from .folding import Unfolding
-from .instructions import Segment, StepPart, Stretch
+from .instructions import LocalLoop, Segment, StepPart, Stretch
 from .kinds import StepRow, kind_of, local_kind
 from .recorder import HostEvent, LineKey, Recorder, Rows, RunBefore
+from .standing import WaitSegments, waits_of
 from .walk import ProgramRow, ProgramTree
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class ExecutedRows:
         self.end = max(last_finish, unfolding.time(host_end))
         self._inside = _StretchColumns(tree.stretches, tree.lengths)
         rows, counters = recorder.stretches, recorder.counters.columns()
+        self._stood, self._waits = recorder.stood, WaitSegments()
         parts = [
             self._process(ended_process.number, stretch_rows, counters, unfolding)
             for ended_process, stretch_rows in zip(processes, rows, strict=True)
@@ -100,8 +102,10 @@ class ExecutedRows:
                 named = tree.program_outside(run_before.name, process.index)
                 parts.append(self._waiting(process.number, "host_run", 0, begin, named))
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        lengths = np.array(tree.lengths, dtype=np.int64)
-        columns["dur"] = lengths[columns["segment"]] if len(lengths) else np.zeros(0, dtype=np.int64)
+        self._segments = len(tree.segments)  # those that are objects
+        self._waits.number(columns["segment"], self._segments)
+        lengths = np.concatenate([whole_numbers(tree.lengths), self._waits.dur])
+        columns["dur"] = lengths[columns["segment"]]
         self._columns = _sorted(columns)
         self._used, first_places = np.unique(self._columns["segment"], return_index=True)
         # In the order of their first appearance, by which the trace numbers them.
@@ -109,14 +113,27 @@ class ExecutedRows:
 
     def _process(self, process: int, rows: Rows, counters: Columns, unfolding: Unfolding) -> Columns:
         """The instances of one process in true time."""
-        executed = rows.columns()
-        numbers, place = self._inside.spread(executed["stretch"])
-        row_counters = {name: values[executed["context"]][numbers] for name, values in counters.items()}
-        length = self._inside.length[place]
+        stretch, start, context = rows.columns().values()
+        in_syncs = stretch < 0
+        stood, usual = np.flatnonzero(in_syncs), np.flatnonzero(~in_syncs)
+        waits = waits_of([self._stood[number] for number in (-1 - stretch[stood]).tolist()])
+        which, place = self._inside.spread(stretch[usual])
+        row = usual[which]
+        contexts = np.where(waits.context < 0, context[stood][waits.row], waits.context)
+        context = np.concatenate([context[row], contexts])
+        length = np.concatenate([self._inside.length[place], waits.dur])
+        starts = np.concatenate([start[row] + self._inside.start[place], waits.start])
         ends, counted = unfolding.instances(
-            process, executed["start"][numbers] + self._inside.start[place] + length, row_counters
+            process, starts + length, {name: values[context] for name, values in counters.items()}
         )
-        positions = {"segment": self._inside.segment[place], "number": numbers}
+        # A wait is numbered as if it were a row.
+        counts = np.ones(len(stretch), dtype=np.int64)
+        counts[stood] = np.bincount(waits.row, minlength=len(stood))
+        numbers = np.cumsum(counts) - counts
+        positions = {
+            "segment": np.concatenate([self._inside.segment[place], self._waits.add(waits)]),
+            "number": np.concatenate([numbers[row], numbers[stood][waits.row] + waits.place]),
+        }
         return {**counted, **positions, "start": ends - length, "process": np.full(len(ends), process)}
 
     def _waiting(self, process: int, kind: str, start: int, dur: int, program: int = -1) -> Columns:
@@ -129,7 +146,7 @@ class ExecutedRows:
 
     def instances(self) -> FoldedInstances:
         """Table ``instances``."""
-        columns, names = self._columns, np.zeros(len(self._tree.segments), dtype=np.int64)
+        columns, names = self._columns, np.zeros(self._segments + len(self._waits.leaf), dtype=np.int64)
         names[self._used] = np.arange(len(self._used))
         outside = self._outside()[columns["segment"]]
         same = ("start", "dur", "repeat", "process", "number", "iteration", "iteration_steps")
@@ -172,7 +189,9 @@ class ExecutedRows:
         kinds = {kind: kind_of(step) for kind, step in {type(step): step for step in steps}.items()}
         leaves = [not kinds[type(step)].in_micro_batch or step.op_id in updates for step in steps]
         outside = leaves.__getitem__
-        return np.array([bool(s.leaves) and all(map(outside, s.leaves)) for s in tree.segments], dtype=bool)
+        segments = tree.segments[: self._segments]
+        of_objects = [bool(segment.leaves) and all(map(outside, segment.leaves)) for segment in segments]
+        return np.concatenate([np.array(of_objects, dtype=bool), np.array(leaves, dtype=bool)[self._waits.leaf]])
 
     def steps(self, tiles: int, io_tiles: int = 0) -> Columns:
         """Table ``steps``: the segments that were executed, numbered by first appearance.
@@ -181,7 +200,7 @@ class ExecutedRows:
             tiles: how many tiles an IPU has.
             io_tiles: how many of them, at the end, are the I/O tiles (lane 1).
         """
-        segments = [self._tree.segments[number] for number in self._used.tolist()]
+        segments = [self._segment(number) for number in self._used.tolist()]
         program, op_id, rows, row = self._step_rows(segments, tiles, tiles - io_tiles)
         counts = np.array([len(s.durations or s.parts) for s in segments], dtype=np.int64)
         dur = whole_numbers(chain.from_iterable(s.durations or [part.dur for part in s.parts] for s in segments))
@@ -251,20 +270,27 @@ class ExecutedRows:
 
     def _loops_before(self) -> list[int]:
         """For each segment of table ``steps``, the number of loops in the segments before it."""
-        counts = [len(self._tree.segments[number].loops) for number in self._used.tolist()]
-        return list(accumulate(counts, initial=0))[:-1]
+        return list(accumulate(map(len, self._loops()), initial=0))[:-1]
 
     def loops(self) -> Columns:
         """Table ``loops``: the loops inside segments, segment by segment."""
         rows: list[tuple[int, int, int]] = []
-        for number, known in zip(self._used.tolist(), self._loops_before(), strict=True):
-            segment = self._tree.segments[number]
-            if segment.loops:
+        for number, known, loops in zip(self._used.tolist(), self._loops_before(), self._loops(), strict=True):
+            if loops:
+                segment = self._segment(number)
                 layout = segment.layout
                 for parent, loop, period in zip(layout.parents, segment.loops, layout.periods, strict=True):
                     rows.append((known + parent if parent >= 0 else -1, loop.trips, period))
         parents, counts, periods = zip(*rows, strict=True) if rows else ((),) * 3
         return {"loop": np.arange(len(rows)), "parent": parents, "count": counts, "period": periods}
+
+    def _loops(self) -> list[tuple[LocalLoop, ...]]:
+        """The loops of each segment of table ``steps``."""
+        segments, objects = self._tree.segments, self._segments
+        return [segments[number].loops if number < objects else () for number in self._used.tolist()]
+
+    def _segment(self, number: int) -> Segment:
+        return self._tree.segments[number] if number < self._segments else self._waits.segment(number)
 
     def _lane(self, segment: Segment) -> int:
         return self._tree.leaves[segment.leaves[0]].lane if segment.leaves else 0

@@ -369,7 +369,7 @@ def _run(
         if instant % PACKED_EVERY == 0:
             world.recorder.pack()
         if instant % TOLD_EVERY == 0:
-            check_length(tree, sum(map(len, world.recorder.stretches)))
+            check_length(tree, world.recorder.executions)
             if progress is not None:
                 progress(events.now)
         # A steady state can only show where an iteration has begun.

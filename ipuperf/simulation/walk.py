@@ -95,6 +95,7 @@ class ProgramTree:
         self._io: dict[str, bool] = {}  # functions in which the I/O tiles take part
         self.lane = 0
         self._open: list[str] = []
+        self.alike_ahead: dict[tuple[int, int, int], Sequence[LeafStep]] = {}  # by IPU, lane and instruction
         self._callers = _callers(program)
         self._ipu = -1
         self.instructions: list[tuple[Instruction, ...]] = []

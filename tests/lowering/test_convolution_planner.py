@@ -25,7 +25,7 @@ from ipuperf.lowering.planner.form import (
 )
 from ipuperf.lowering.planner.kernels import Kernel
 from ipuperf.lowering.planner.multi import PlacedPlan
-from ipuperf.lowering.planner.reductions import reduce_depths
+from ipuperf.lowering.planner.reductions import reduce_depths, reduction, reduction_stages
 from ipuperf.lowering.planner.terms import _whole_operands
 from ipuperf.lowering.planner.vertices import _spans, inner_cycles
 from ipuperf.lowering.planner.works import plan_convolution, request_of_product
@@ -73,6 +73,19 @@ def test_reduction_stages_add_up_everything(depth):
     for fan in depths:
         left = -(-left // fan)
     assert left == 1
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (4, 2), (2, 2)])
+def test_stages_of_a_reduction_add_up_to_the_planner_s_terms(sizes):
+    """Each stage after the first has an exchange of what is left."""
+    chip, rng = CHIPS["mk2"], np.random.default_rng(0)
+    for partials, depth in zip(rng.integers(1, 20_000, 200).tolist(), rng.integers(2, 1472, 200).tolist(), strict=True):
+        whole = reduction(np.array([partials]), np.array([depth]), *sizes, chip)
+        parts = reduction_stages(partials, depth, *sizes, chip)
+        assert len(parts) == whole.stages[0]
+        assert sum(cycles for _, cycles in parts) == whole.cycles[0]
+        assert parts[0][0] == partials * sizes[0]
+        assert sum(-(-arriving // 4) for arriving, _ in parts[1:]) == whole.exchange[0]
 
 
 def macs(form):

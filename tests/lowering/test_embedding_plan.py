@@ -236,8 +236,9 @@ def test_every_update_has_a_plan(shape, operation):
 
 
 def test_carried_values_of_a_loop_are_copied_together():
-    """Three values, of which one lies elsewhere at the end: one compute set into clones, one exchange for that one, one
-    compute set for the others; a condition adds what works it out."""
+    """Three values: one lies elsewhere at the end, one does not, one is handed on unchanged. One compute set copies two
+    of them into clones, one exchange brings back the first, one compute set the second; nothing happens to the third. A
+    condition adds what works it out."""
 
     def loop(**named):
         program = Ir()
@@ -245,7 +246,8 @@ def test_carried_values_of_a_loop_are_copied_together():
         specs = [TensorSpec((32, 16), FLOAT32), TensorSpec((16, 16), FLOAT32), TensorSpec((32,), INT32)]
         before, table, index = (body.add_input(spec, name) for spec, name in zip(specs, "bti", strict=True))
         found = body.create(ops.Gather, [table, index], ["found"], axis=0).outputs[0]
-        for tensor in (found, table, index):
+        turned = body.create(ops.Neg, [index], ["turned"]).outputs[0]
+        for tensor in (found, table, turned):
             body.add_output(tensor)
         given = [Variable(main.tensor_id(s), TensorSpec(t.shape, t.dtype), main, np.zeros(t.shape, t.dtype.numpy),
                           program.grouping()) for s, t in zip("bti", (before, table, index), strict=True)]  # fmt: skip
@@ -256,6 +258,10 @@ def test_carried_values_of_a_loop_are_copied_together():
         return rows[: len(rows) // 2]
 
     plain, asking = loop(), loop(conditional=True)
-    assert [row.name for row in plain[2:]] == ["poplar::Memcpy32", "Loop/carried b", "poplar::Memcpy32"]
-    assert [row.name for row in asking[2:5]] == ["popops::map<bool>", "Loop/condition", "popops::map<int>"]
-    assert [row.name for row in asking[5:]] == [row.name for row in plain[2:]]
+    copies = ["poplar::Memcpy32", "Loop/carried b", "poplar::Memcpy32"]
+    assert [row.name for row in plain[-3:]] == copies
+    # The index has 32 elements, on one tile; the table of 16 x 16 is not among the copies.
+    assert plain[-1].cycles.active == 1
+    decided = ["Loop/trips and condition", "popops::map<bool>", "Loop/answer", "popops::map<int>"]
+    assert [row.name for row in asking[-7:]] == decided + copies
+    assert len(asking) == len(plain) + len(decided)

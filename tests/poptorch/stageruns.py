@@ -36,7 +36,7 @@ def evaluate(graph: ir.Graph, feeds: dict[ir.Tensor, np.ndarray]) -> dict[ir.Ten
         for op in ir.schedule(graph):
             assert isinstance(op, ops.Op)
             inputs = [values[t] for t in op.inputs]
-            made = op.view(inputs, FakeEnvironment())
+            made = _looped(op, inputs) if isinstance(op, ops.Loop) else op.view(inputs, FakeEnvironment())
             if made is None:
                 made = [np.full((1, *t.shape), 1, t.dtype.numpy) for t in op.outputs]
                 op.kernel(inputs, made, FakeEnvironment())()
@@ -195,3 +195,13 @@ def compare_with_torch(
             op.work()
             assert TESTS in op.location, op
     return exported
+
+
+def _looped(op: ops.Loop, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    """The values that a loop carries, after its trips; each has a replica axis."""
+    carried, fixed = inputs[: op.carried], inputs[op.carried :]
+    for _ in range(op.trip_count):
+        feeds = {t: value[0] for t, value in zip(op.callee.inputs, [*carried, *fixed], strict=True)}
+        values = evaluate(op.callee, feeds)
+        carried = [values[t][None] for t in op.callee.outputs]
+    return carried

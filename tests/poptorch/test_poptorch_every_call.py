@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,28 @@ def test_calls_that_are_refused(call: str, golden: Golden) -> None:
     text = outcome(told, str).replace(str(Path(PLACE).parent), "")
     assert "Error: " in text, f"works: {text[:100]}"
     golden(text[:300])
+
+
+MODULES = {
+    "torch.linalg": torch.linalg,
+    "torch.special": torch.special,
+    "torch.fft": torch.fft,
+    "F": torch.nn.functional,
+}
+#: Tools of the module itself, and products in formats of floating point that no IPU has.
+NO_CALLS = {
+    *("Optional", "assert_int_or_pair", "boolean_dispatch", "handle_torch_function", "has_torch_function"),
+    *("has_torch_function_unary", "has_torch_function_variadic", "scaled_grouped_mm", "scaled_mm"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_public_function_is_called(module: str) -> None:
+    """Each works or is refused in a line of the cases."""
+    text = "\n".join([*SUBJECTS.values(), RANDOM, REFUSED])
+    names = [name for name, value in vars(MODULES[module]).items() if callable(value) and not isinstance(value, type)]
+    missing = [name for name in names if not re.search(rf"\b{re.escape(module)}\.{name}\(", text)]
+    assert {name for name in missing if not name.startswith("_")} <= NO_CALLS
 
 
 def test_gradients_stop_where_a_function_of_pytorch_detaches(stages: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import simprograms as s
 
@@ -10,7 +11,10 @@ from ipuperf.lowering.steps.collective import BROADCAST, HIERARCHICAL, MEET_IN_M
 from ipuperf.machine import load_machine
 from ipuperf.simulation import SimulationError, simulate
 from ipuperf.simulation.algorithms import collective_syncs
+from ipuperf.simulation.ipu import IpuProcess
+from ipuperf.simulation.recorder import Recorder
 from ipuperf.trace import check
+from ipuperf.trace.schema import TABLES
 
 MACHINE = s.machine("pod4", sync=100)
 
@@ -80,3 +84,43 @@ def test_syncs_of_a_round():
         for method, each in ((RING_PAIR, times), (MEET_IN_MIDDLE, times), (HIERARCHICAL, times), (BROADCAST, 1)):
             found = [syncs.before(members, method) for members in ((0, 3), (4, 5, 7), (3, 4))]
             assert found == [600 * each, 600 * each, wide * each]
+
+
+def _lists(rng, ipus):
+    """Lists of steps with syncs one after the other, in and outside of loops: one IPU after the other communicates."""
+    lists = [[] for _ in range(ipus)]
+    for turn in range(int(rng.integers(1, 4))):
+        block = [[] for _ in range(ipus)]
+        for number in range(int(rng.integers(2, 7))):
+            busy, sync = int(rng.integers(ipus)), meet(f"{turn}.{number}", range(ipus))
+            for ipu, steps in enumerate(block):
+                if rng.random() < 0.2:
+                    steps.append(s.phase(int(rng.integers(1, 300))))
+                steps.append(sync)
+                if ipu == busy:
+                    steps.append(s.store(int(rng.integers(0, 900))) if rng.random() < 0.6 else s.phase(50))
+        trips = int(rng.integers(2, 30)) if rng.random() < 0.5 else 1
+        for ipu, steps in enumerate(block):
+            lists[ipu] += [s.repeat(trips, *steps)] if trips > 1 else steps
+    return [s.seq(*steps) for steps in lists]
+
+
+@pytest.mark.parametrize("options", [{}, {"fold": False}, {"symmetry": False, "seed": 3}, {"fidelity": "tile"}])
+def test_standing_in_syncs_is_coming_to_each(options, monkeypatch):
+    """IPUs that come once for several syncs do what those do that come to each of them, row for row."""
+    programs = [s.program(*_lists(np.random.default_rng(seed), 3), replicas=1 + seed % 2) for seed in range(12)]
+    machine = s.machine("pod16", sync=13)
+    stood, record = [], Recorder.stand
+    monkeypatch.setattr(Recorder, "stand", lambda self, syncs: stood.append(syncs) or record(self, syncs))
+    ours = [simulate(program, machine, **options) for program in programs]
+    assert sum(syncs.stop - syncs.first for syncs in stood) > 30
+    each = IpuProcess.alike_ahead
+    monkeypatch.setattr(IpuProcess, "alike_ahead", lambda self, participants: each(self, participants)[:1])
+    stood.clear()
+    for program, trace in zip(programs, ours, strict=True):
+        reference = simulate(program, machine, **options)
+        for table in TABLES:
+            left, right = trace.columns(table), reference.columns(table)
+            for column in left:
+                np.testing.assert_array_equal(left[column], right[column], err_msg=f"{table}.{column}")
+    assert not stood

@@ -145,7 +145,6 @@ REFUSED = [
     (lambda: ipu.custom_ops.cpu_user_op([], "library.so"), "write it with TensorFlow's operations"),
     (lambda: ipu.embedded_runtime.embedded_runtime_start("f", [], "n"), "run the program by a session"),
     (lambda: ipu.utils.create_ipu_config(), "use ipu.config.IPUConfig"),
-    (lambda: ipu.serving.export_single_step(), "no Poplar executables"),
     (lambda: ipu.optimizers.AutomaticLossScalingOptimizer(None), "by a constant"),
     (lambda: ipu.ipu_multi_worker_strategy.IPUMultiWorkerStrategyV1(None), "there is one process"),
 ]

@@ -27,7 +27,7 @@ FAILING = Path(__file__).with_name("failing.csv")
 FORKED = Path(__file__).with_name("forked.py")
 SUITES = ("popxl-unit", "addons-unit")
 POPTORCH = "poptorch"
-TENSORFLOW = "tf-cnns"
+TENSORFLOW = ("tf-cnns", "tf-bert", "tf-gnn")
 SAMPLE = (
     "if_test.py",
     "loop_test.py",
@@ -49,8 +49,9 @@ def passing(folder: Path, every: bool) -> tuple[set[str], set[str]]:
             folders[POPTORCH] = folder if every else sample(folder, work / "sample")
         reports = {suite: work / f"{suite}.json" for suite in folders}
         if importable("tensorflow_addons"):
-            folders[TENSORFLOW] = folder
-            reports[TENSORFLOW] = work / f"{TENSORFLOW}.json"
+            folders[TENSORFLOW[0]] = folder
+            reports[TENSORFLOW[0]] = work / "tensorflow.json"
+        # One process runs all suites of TensorFlow.
         running = [(suite, started(folder_of, suite, reports[suite])) for suite, folder_of in folders.items()]
         for suite, process in running:
             print(process.communicate()[0], end="")
@@ -74,7 +75,7 @@ def started(folder: Path, suite: str, report: Path) -> subprocess.Popen[str]:
     """A run of a suite; programs that its tests start find this Python first."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     line = [sys.executable, str(folder / "run.py"), suite, "--json", str(report)]
-    if suite == TENSORFLOW:
+    if suite in TENSORFLOW:
         line = [sys.executable, str(FORKED), str(folder), "--json", str(report)]
     return subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": path})
 
@@ -115,8 +116,8 @@ def main() -> int:
 def _asked(name: str, every: bool) -> bool:
     """Whether a test belongs to those that run."""
     suite, _, rest = name.partition(" ")
-    if suite == TENSORFLOW:
-        return importable("tensorflow_addons")
+    if suite in TENSORFLOW:
+        return importable("tensorflow_addons") and (suite != "tf-bert" or importable("transformers"))
     return suite != POPTORCH or (importable("torch") and (every or rest.partition("::")[0] in SAMPLE))
 
 

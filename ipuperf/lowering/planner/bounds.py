@@ -23,18 +23,27 @@ def least_bytes(form: Form, kernel: Kernel, types: Types, passes: Passes, tiles:
     The arithmetic mean of inputs, weights and partial sums is at least the geometric one. The latter falls with the
     number of tiles, however they are split.
     """
+    return bytes_of_share(*work_and_sizes(form, kernel, types), passes, tiles)
+
+
+def bytes_of_share(products: int, sizes: float, passes: Passes, tiles: int) -> float:
+    """:func:`least_bytes` from what :func:`work_and_sizes` says, which is the same for all passes."""
+    return 3 * float(np.cbrt((products / (tiles * passes.count)) ** 2 * sizes))
+
+
+def work_and_sizes(form: Form, kernel: Kernel, types: Types) -> tuple[int, float]:
+    """The products of channels and outputs of a form, and bytes (of the three operands) for each product, cubed."""
     # Vertices compute whole groupings, so the bound may count their padding too.
     padded = -(-form.groups // kernel.group_grouping) * kernel.group_grouping
     padded *= -(-form.in_channels // kernel.in_grouping) * kernel.in_grouping
     padded *= -(-form.out_channels // kernel.out_grouping) * kernel.out_grouping
-    work = form.batch * padded * math.prod(a.output for a in form.axes) / (tiles * passes.count)
+    products = form.batch * padded * math.prod(a.output for a in form.axes)
     # A dilated input stores only its elements; the zeros between them take no bytes.
     apart = math.prod(a.input_dilation for a in form.axes)
     window = math.prod(a.kernel for a in form.axes)
     # Padding can make the result larger than the input, so a piece reads fewer elements than it has outputs.
     cut = math.prod(min(1.0, a.size / a.output) for a in form.axes)
-    sizes = types.input**2 * kernel.partial_size * window * cut / apart
-    return 3 * float(np.cbrt(work**2 * sizes))
+    return products, types.input**2 * kernel.partial_size * window * cut / apart
 
 
 def least_spread(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Chip) -> float:

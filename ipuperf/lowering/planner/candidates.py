@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from .bounds import least_bytes, least_spread
+from .bounds import bytes_of_share, least_spread, work_and_sizes
 from .form import ONCE, Form, Passes, Types, forms
 from .kernels import Kernel, kernels
 from .plan import Request
 from .reductions import least_reductions
 from .splits import field_grain, useful_splits
-from .terms import least_transform, set_aside, slices_at_least
+from .terms import least_transform, set_aside_by, slices_at_least
 from .vertex_bounds import least_cycles, loop_cycles
 
 if TYPE_CHECKING:
@@ -82,6 +82,24 @@ def passes_near(form: Form, count: int) -> tuple[Passes, ...]:
     )
 
 
+class _Sizes(NamedTuple):
+    """What the lower bounds of the bytes of a candidate are made of, whatever its passes.
+
+    Attributes:
+        products, sizes: see :func:`~.bounds.work_and_sizes`.
+        weights, inputs: bytes that are set aside in several passes, and for inputs ahead of them.
+        sliced: bytes of weights that are laid out for slicing.
+        results: bytes of the sums of earlier passes.
+    """
+
+    products: int
+    sizes: float
+    weights: int
+    inputs: int
+    sliced: int
+    results: int
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A form with a vertex, and lower bounds of its cycles and bytes.
@@ -106,6 +124,7 @@ class Candidate:
     slices: int
     dots: float = 0.0
     _held: dict[Passes, float] = field(default_factory=dict, repr=False, compare=False)
+    _sizes: list[_Sizes] = field(default_factory=list, repr=False, compare=False)
 
     def moved(self, passes: Passes) -> float:
         """A lower bound of the cycles of rearrangements and slices.
@@ -135,19 +154,36 @@ class Candidate:
         return self._held[passes]
 
     def _least_bytes(self, passes: Passes, request: Request) -> float:
-        form, tiles = self.form, request.chip.tiles
+        sizes = self._of(request)
         # A rearrangement in each pass also has its exchange buffer; inputs ahead of the passes are set aside.
         bound: float = 2 * (self.later_bytes if passes.ahead else self.transform_bytes)
         # The weights of a fully connected layer are laid out for slicing.
-        if passes.count > 1 and form.pass_.startswith("fc"):
-            bound = max(bound, form.groups * form.in_channels * form.out_channels * request.types.input // tiles)
-        bound = max(bound, least_bytes(form, self.kernel, request.types, passes, tiles))
-        bound += set_aside(form, self.kernel, request.types, passes, request.chip)
+        if passes.count > 1:
+            bound = max(bound, sizes.sliced)
+        bound = max(bound, bytes_of_share(sizes.products, sizes.sizes, passes, request.chip.tiles))
+        bound += self.set_aside(passes, request)
         # Passes over input channels add to the sums of the passes before.
-        if passes.inner > 1:
+        return max(bound, sizes.results) if passes.inner > 1 else bound
+
+    def set_aside(self, passes: Passes, request: Request) -> int:
+        """See :func:`~.terms.set_aside`."""
+        sizes = self._of(request)
+        return (sizes.weights if passes.count > 1 else 0) + (sizes.inputs if passes.ahead else 0)
+
+    def _of(self, request: Request) -> _Sizes:
+        if not self._sizes:
+            form, kernel, types, tiles = self.form, self.kernel, request.types, request.chip.tiles
+            weights = form.groups * form.in_channels * form.out_channels * types.input
             outputs = form.batch * form.groups * form.out_channels * math.prod(axis.output for axis in form.axes)
-            bound = max(bound, 2 * outputs * self.kernel.partial_size // tiles)
-        return bound
+            self._sizes.append(
+                _Sizes(
+                    *work_and_sizes(form, kernel, types),
+                    *set_aside_by(form, kernel, types, request.chip),
+                    sliced=weights // tiles if form.pass_.startswith("fc") else 0,
+                    results=2 * outputs * kernel.partial_size // tiles,
+                )
+            )
+        return self._sizes[0]
 
 
 _Finder = Callable[[Form, "Chip", int, int, int], Iterable[Kernel]]

@@ -144,6 +144,21 @@ def _stages(partials: Counts, depths: Counts, size: int, out_size: int, chip: Ch
     return Reduction(exchange, cycles, partial_bytes, stages)
 
 
+@lru_cache(maxsize=4096)
+def reduction_stages(partials: int, depth: int, size: int, out_size: int, chip: Chip) -> tuple[tuple[int, int], ...]:
+    """``(bytes that arrive on a tile, tile cycles)`` of each stage in which ``depth`` partial sums are added up.
+
+    These are the terms that :func:`reduction` adds up. Each stage reads what other tiles wrote in the one before.
+    """
+    stages, fans, sent, left = [], reduce_depths(depth), partials, -(-partials // depth) * depth
+    for number, fan in enumerate(fans, start=1):
+        arriving, left = sent * size, -(-left // fan)
+        types = (size, out_size if number == len(fans) else size)
+        stages.append((arriving, int(_reduce_vertex(np.array([left]), np.array([fan]), types, chip)[0])))
+        sent = -(-sent // fan)
+    return tuple(stages)
+
+
 @lru_cache(maxsize=64)
 def least_reductions(partial_size: int, out_size: int, chip: Chip) -> Counts:
     """Lower bounds of the cycles of reducing 0, 1, 2 ... (up to the number of tiles) partial sums, for any outputs."""

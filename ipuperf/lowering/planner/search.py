@@ -28,7 +28,7 @@ from .form import ONCE, TRAINING, Passes
 from .kernels import hmac_kernels
 from .plan import BestSplit, ConvolutionPlan, Request, explained
 from .splits import Grid, Space, candidate_splits, split_space
-from .terms import operand_terms, set_aside, with_reduction
+from .terms import operand_terms, with_reduction
 from .vertex_bounds import mac_cycles, work_asked
 from .vertices import vertex_cycles
 
@@ -162,7 +162,7 @@ class Search:
 
     def _aside(self, index: int) -> int:
         _, candidate, passes = self.options[index]
-        return set_aside(candidate.form, candidate.kernel, self.request.types, passes, self.request.chip)
+        return candidate.set_aside(passes, self.request)
 
     def space(self, index: int) -> Space | None:
         """The splits of an option that may fit; worked out once."""

@@ -390,13 +390,20 @@ def set_aside(form: Form, kernel: Kernel, types: Types, passes: Passes, chip: Ch
 
     They hold the weights of a fully connected layer, laid out for slicing, and inputs rearranged ahead of the passes.
     """
-    reserved = 0
-    if passes.count > 1 and _sliced(form):
-        reserved = -(-padded_elements(form, kernel)[1] // chip.tiles) * types.input
-    if passes.ahead:
+    return sum(set_aside_by(form, kernel, types, chip, passes.count > 1, passes.ahead))
+
+
+def set_aside_by(
+    form: Form, kernel: Kernel, types: Types, chip: Chip, several: bool = True, ahead: bool = True
+) -> tuple[int, int]:
+    """:func:`set_aside` in two parts: for weights in ``several`` passes, and for inputs ``ahead`` of them."""
+    weights = inputs = 0
+    if several and _sliced(form):
+        weights = -(-padded_elements(form, kernel)[1] // chip.tiles) * types.input
+    if ahead:
         rearrangements = moves(form, kernel, types, chip)
-        reserved += sum(int(move.share(chip.tiles)) for move in rearrangements if move.tensor == "inputs")
-    return reserved
+        inputs = sum(int(move.share(chip.tiles)) for move in rearrangements if move.tensor == "inputs")
+    return weights, inputs
 
 
 def _sliced(form: Form) -> bool:

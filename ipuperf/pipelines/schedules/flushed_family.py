@@ -11,11 +11,12 @@ closed forms of the papers hold where all cells of a step take the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from .assembly import Placement, assemble
 from .checks import Devices, check_apart, check_counts, check_devices, check_multiple
 from .registry import schedule
+from .stretching import stretched
 from .timetable import Cell, ScheduleError, Timetable
 
 _COPIES = "when needed"
@@ -31,15 +32,18 @@ def one_forward_one_backward(stages: int, micro_batches: int, *, devices: Device
     check_counts("1f1b", stages, micro_batches)
     groups = check_devices("1f1b", stages, devices, concurrent=False)
     check_apart("1f1b", groups, "interleaved_1f1b")
-    rows = [
-        _alternating(
-            [Cell("F", stage, number) for number in range(micro_batches)],
-            [Cell("B", stage, number) for number in range(micro_batches)],
-            # The warm-up has a forward for each stage that follows.
-            stages - 1 - stage,
-        )
-        for stage in range(stages)
-    ]
+
+    def rows(count: int) -> list[list[Cell]]:
+        return [
+            _alternating(
+                [Cell("F", stage, number) for number in range(count)],
+                [Cell("B", stage, number) for number in range(count)],
+                # The warm-up has a forward for each stage that follows.
+                stages - 1 - stage,
+            )
+            for stage in range(stages)
+        ]
+
     return _assembled("1f1b", micro_batches, groups, rows, stages, 2)
 
 
@@ -67,15 +71,18 @@ def interleaved_one_forward_one_backward(
         raise ScheduleError(
             f"{name}: stages on IPUs {[group[0] for group in groups]}; allowed: {ipus} IPUs in turn, {chunks} times"
         )
-    turns = list(_turns(ipus, chunks, micro_batches))
-    rows = []
-    for ipu in range(ipus):
-        forwards = [Cell("F", chunk * ipus + ipu, number) for chunk, number in turns]
-        backwards = [Cell("B", (chunks - 1 - chunk) * ipus + ipu, number) for chunk, number in turns]
-        # Megatron's warm-up: two forwards for each later IPU, and one group for each chunk but the last.
-        rows.append(_alternating(forwards, backwards, 2 * (ipus - 1 - ipu) + (chunks - 1) * ipus))
+
+    def rows(count: int) -> list[list[Cell]]:
+        turns, placed = list(_turns(ipus, chunks, count)), []
+        for ipu in range(ipus):
+            forwards = [Cell("F", chunk * ipus + ipu, number) for chunk, number in turns]
+            backwards = [Cell("B", (chunks - 1 - chunk) * ipus + ipu, number) for chunk, number in turns]
+            # Megatron's warm-up: two forwards for each later IPU, and one group for each chunk but the last.
+            placed.append(_alternating(forwards, backwards, 2 * (ipus - 1 - ipu) + (chunks - 1) * ipus))
+        return placed
+
     # One micro-batch for each IPU is a group, and each of its stages takes two steps.
-    return _assembled(name, micro_batches, groups, rows, stages, 2 * stages)
+    return _assembled(name, micro_batches, groups, rows, stages, 2 * stages, ipus)
 
 
 def _turns(ipus: int, chunks: int, micro_batches: int) -> Iterator[tuple[int, int]]:
@@ -99,8 +106,14 @@ def zero_bubble_h1(stages: int, micro_batches: int, *, devices: Devices | None =
     check_counts("zb_h1", stages, micro_batches)
     groups = check_devices("zb_h1", stages, devices, concurrent=False)
     check_apart("zb_h1", groups, "interleaved_1f1b")
-    rows = [list(_in_three(stage, stages - stage, micro_batches)) for stage in range(stages)]
-    return _assembled("zb_h1", micro_batches, groups, rows, stages, 3)
+    return _assembled(
+        "zb_h1",
+        micro_batches,
+        groups,
+        lambda count: [list(_in_three(stage, stages - stage, count)) for stage in range(stages)],
+        stages,
+        3,
+    )
 
 
 def _in_three(stage: int, ahead: int, micro_batches: int) -> Iterator[Cell]:
@@ -124,13 +137,19 @@ def _assembled(
     name: str,
     micro_batches: int,
     groups: tuple[tuple[int, ...], ...],
-    rows: Sequence[Sequence[Cell]],
+    rows: Callable[[int], Sequence[Sequence[Cell]]],
     stages: int,
     period: int,
+    advance: int = 1,
 ) -> Timetable:
-    placements = list(_placed(rows, stages))
-    total = max(step for step, _, _ in placements) + 1
-    return assemble(name, micro_batches, groups, placements, total, period=period)
+    """The table in which each IPU runs its row; ``rows`` gives them by the number of micro-batches."""
+
+    def table(count: int) -> Timetable:
+        placements = list(_placed(rows(count), stages))
+        total = max(step for step, _, _ in placements) + 1
+        return assemble(name, count, groups, placements, total, period=period)
+
+    return stretched(table, micro_batches, advance)
 
 
 def _placed(rows: Sequence[Sequence[Cell]], stages: int) -> Iterator[Placement]:

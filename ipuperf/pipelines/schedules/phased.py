@@ -17,6 +17,7 @@ from enum import Enum
 
 from .assembly import Placement, assemble
 from .checks import check_counts, check_devices
+from .stretching import stretched
 from .timetable import Cell, ScheduleError, Timetable
 
 Turns = Sequence[Sequence[int]]
@@ -81,8 +82,8 @@ def _phased(
 ) -> Timetable:
     length, forward, backward = _steps(numbers, turns or [(0,)] * len(groups), inference)
 
-    def cells() -> Iterator[Placement]:
-        for micro_batch in range(micro_batches):
+    def cells(count: int) -> Iterator[Placement]:
+        for micro_batch in range(count):
             for stage, step in enumerate(forward):
                 yield micro_batch * length + step, 0, Cell("F", stage, micro_batch)
                 if not inference:
@@ -91,18 +92,21 @@ def _phased(
     if turns is not None:
         # With turns, each stage has a number of its own.
         groups = tuple((ipu,) for group in groups for ipu in group)
-    return assemble(
-        name,
+    return stretched(
+        lambda count: assemble(
+            name,
+            count,
+            groups,
+            cells(count),
+            length * count,
+            (0,) * len(groups),
+            stashed="nothing",
+            inference=inference,
+            ramp=0,
+            period=length,
+            reads=None if turns is None else (),  # stages of one turn do not read each other
+        ),
         micro_batches,
-        groups,
-        cells(),
-        length * micro_batches,
-        (0,) * len(groups),
-        stashed="nothing",
-        inference=inference,
-        ramp=0,
-        period=length,
-        reads=None if turns is None else (),  # stages of one turn do not read each other
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from .assembly import Placement, assemble
 from .checks import Devices, check_at_least, check_counts, check_devices
 from .registry import schedule
+from .stretching import stretched
 from .timetable import Cell, ScheduleError, Timetable
 
 
@@ -83,17 +84,20 @@ def popart_pipeline(
         0 if inference or stage_number == stages - 1 else 2 * (stages - 1 - stage_number) + 1
         for stage_number in range(stages)
     )
-    return assemble(
-        name,
+    return stretched(
+        lambda count: assemble(
+            name,
+            count,
+            groups,
+            _cells(stages, range(count), inference, recompute, 2 * stages - 2),
+            count + positions - 1,
+            stash,
+            stashed="stage inputs" if recompute else "activations",
+            inference=inference,
+            ramp=positions - 1,
+            period=1,
+        ),
         micro_batches,
-        groups,
-        _cells(stages, range(micro_batches), inference, recompute, 2 * stages - 2),
-        micro_batches + positions - 1,
-        stash,
-        stashed="stage inputs" if recompute else "activations",
-        inference=inference,
-        ramp=positions - 1,
-        period=1,
     )
 
 
@@ -121,15 +125,18 @@ def sharded(stages: int, micro_batches: int, *, inference: bool = False, devices
     check_counts("sharded", stages, micro_batches)
     groups = check_devices("sharded", stages, devices, concurrent=False)
     length = stages if inference else 2 * stages
-    return assemble(
-        "sharded",
+    return stretched(
+        lambda count: assemble(
+            "sharded",
+            count,
+            groups,
+            _cells(stages, range(0, length * count, length), inference, False, 2 * stages - 1),
+            length * count,
+            (0,) * stages,
+            stashed="nothing",
+            inference=inference,
+            ramp=0,
+            period=length,
+        ),
         micro_batches,
-        groups,
-        _cells(stages, range(0, length * micro_batches, length), inference, False, 2 * stages - 1),
-        length * micro_batches,
-        (0,) * stages,
-        stashed="nothing",
-        inference=inference,
-        ramp=0,
-        period=length,
     )

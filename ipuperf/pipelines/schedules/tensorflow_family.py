@@ -20,6 +20,7 @@ from enum import Enum
 from .assembly import Placement, assemble
 from .checks import Devices, check_apart, check_at_least, check_counts, check_devices, check_multiple
 from .registry import schedule
+from .stretching import stretched
 from .timetable import Cell, ScheduleError, Timetable
 
 _RECOMPUTE_RANK = 1_000_000
@@ -105,22 +106,28 @@ def _schedule(
     mode = _mode(name, recompute, inference)
     positions = stages if inference else 2 * stages
     count = len(offsets)
-    starts = [positions * (micro_batch // count) + offsets[micro_batch % count] for micro_batch in range(micro_batches)]
     # The infeed comes one step before the first compute, the outfeed one step after the last.
     extra = 2 if overlapped else 0
     fifo = tuple(0 if inference else depth * (stages - 1 - stage) for stage in range(stages))
-    return assemble(
-        name,
-        micro_batches,
-        devices,
-        _placements(stages, starts, inference, mode, overlapped),
-        starts[-1] + positions + extra,
-        fifo,
-        stashed="stage inputs" if mode else "activations",
-        inference=inference,
-        ramp=offsets[-1] + extra,
-        period=positions // count if count in (1, positions) or not inference else positions,
-    )
+    # Where micro-batches enter at equal distances, a period has one of them, else all that enter in turn.
+    equal = count in (1, positions) or not inference
+
+    def table(total: int) -> Timetable:
+        starts = [positions * (number // count) + offsets[number % count] for number in range(total)]
+        return assemble(
+            name,
+            total,
+            devices,
+            _placements(stages, starts, inference, mode, overlapped),
+            starts[-1] + positions + extra,
+            fifo,
+            stashed="stage inputs" if mode else "activations",
+            inference=inference,
+            ramp=offsets[-1] + extra,
+            period=positions // count if equal else positions,
+        )
+
+    return stretched(table, micro_batches, 1 if equal else count)
 
 
 @schedule(recompute=RecomputationMode.Auto)

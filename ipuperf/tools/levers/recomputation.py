@@ -19,9 +19,8 @@ _STANDARD, _ALL = 1, 4  # PopART's numbers of its kinds of recomputation
 
 def _recomputing(run: Rerun) -> bool:
     """Whether the session's pipeline recomputes whole stages."""
-    return any(cell.kind == "R" for cell in run.pipelines[-1].timetable.when) or (
-        run.pipelines[-1].timetable.stashed == "stage inputs"
-    )
+    timetable = run.pipelines[-1].timetable
+    return any(kind == "R" for kind, _ in timetable.kinds) or timetable.stashed == "stage inputs"
 
 
 def _trains(run: Rerun) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from ipuperf.functions import arithmetic as f
 from ipuperf.functions import elementary as e
 from ipuperf.functions.arranging import broadcast
+from ipuperf.functions.gamma import digamma, trigamma
 from ipuperf.ir import BOOL, UINT8, Tensor
 
 from .lowering import Handler, Lowering, Value, each
@@ -159,6 +160,30 @@ def copysign(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
     return f.where(f.less(low.tensor(rhs, low.dtype), 0), -x, x)
 
 
+def _greater(largest: bool) -> Handler:
+    """The larger or smaller of two numbers, or the one that is a number; of equal ones the first."""
+
+    def handler(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
+        x, y = low.tensors([lhs, rhs], low.dtype)
+        first = f.greater_equal(x, y) if largest else f.less_equal(x, y)
+        return f.where(f.logical_or(first, f.isnan(y)) if low.dtype.is_floating_point else first, x, y)
+
+    return handler
+
+
+def angle(low: Lowering, value: Value) -> Tensor:
+    """Pi for numbers below 0, else 0."""
+    x = low.tensor(value, low.dtype)
+    return f.where(f.isnan(x), x, f.where(f.less(x, 0), low.constant(math.pi, low.dtype), low.constant(0, low.dtype)))
+
+
+def polygamma(low: Lowering, n: int, value: Value) -> Tensor:
+    """The first two derivatives of the logarithm of the gamma function."""
+    if n > 1:
+        raise low.unsupported(f"n={n} is unsupported; allowed: 0, 1")
+    return (trigamma if n else digamma)(low.tensor(value, low.dtype))
+
+
 def xlogy(low: Lowering, lhs: Value, rhs: Value) -> Tensor:
     """``lhs log(rhs)``, 0 where ``lhs`` is."""
     x, y = low.tensors([lhs, rhs], low.dtype)
@@ -201,12 +226,15 @@ HANDLERS: Mapping[str, Handler] = {
     "add": add,
     "addcdiv": addcdiv,
     "addcmul": addcmul,
+    "angle": angle,
     "bitwise_and": _bitwise(f.logical_and, f.bitwise_and),
     "bitwise_not": bitwise_not,
     "bitwise_or": _bitwise(f.logical_or, f.bitwise_or),
     "bitwise_xor": _bitwise(f.not_equal, f.bitwise_xor),
     "clamp_max": clamp_max,
     "copysign": copysign,
+    "fmax": _greater(largest=True),
+    "fmin": _greater(largest=False),
     "gelu": gelu,
     "hardtanh": hardtanh,
     "isfinite": _predicate(f.isfinite, True),
@@ -214,6 +242,7 @@ HANDLERS: Mapping[str, Handler] = {
     "isnan": _predicate(f.isnan, False),
     "logical_not": logical_not,
     "masked_fill": masked_fill,
+    "polygamma": polygamma,
     "pow": power,
     "relu": relu,
     "round.decimals": round_to_decimals,

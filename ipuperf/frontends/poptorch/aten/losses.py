@@ -157,7 +157,8 @@ def poisson_nll_loss(
 def multilabel_margin_loss(low: Lowering, value: Value, target: Value, reduction: int = MEAN) -> Tensor:
     """Margins between targets and other classes (PyTorch's own decomposition counts the labels behind the first -1)."""
     x, labels = low.tensor(value), low.tensor(target, INT32)
-    lines = (x.spec.elements // x.shape[-1], x.shape[-1])
+    classes = x.shape[-1] if x.shape else 1
+    lines = (x.spec.elements // classes, classes)
     found = losses.multilabel_margin(reshaped(x, lines), reshaped(labels, lines))
     return reshaped(reduce_loss(found, reduction), low.shape)
 

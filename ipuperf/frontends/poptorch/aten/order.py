@@ -120,10 +120,10 @@ def searchsorted(
     sorter: Value = None,
 ) -> Tensor:
     """As :func:`bucketize`; a sequence with more axes has its own line for each line of values."""
-    if sorter is not None:
-        raise low.unsupported("sorter is unsupported; sort the sequence before")
     kind = low.promoted(value, sequence)
     x, limits = low.tensors([value, sequence], kind)
+    if sorter is not None:
+        limits = picked(limits, low.tensor(sorter, INT32), len(limits.shape) - 1)
     if len(limits.shape) > 1:
         limits = reshaped(limits, (*limits.shape[:-1], 1, limits.shape[-1]))
     return low.tensor(_place(low, reshaped(x, (*x.shape, 1)), limits, right or side == "right"), low.dtype)

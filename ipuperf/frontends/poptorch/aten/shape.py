@@ -216,7 +216,8 @@ def upsample_nearest(low: Lowering, x: Tensor, output_size: Any = None, *scales:
     """
     sizes = low.shape[2:]
     factors = scales[0] if len(scales) == 1 and not isinstance(scales[0], float) else scales
-    picked = _nearest(x.shape, TORCH_DTYPES[x.dtype], sizes, factors or [None] * len(sizes))
+    exact = "exact" in low.target
+    picked = _nearest(x.shape, TORCH_DTYPES[x.dtype], sizes, factors or [None] * len(sizes), exact)
     wanted = [(n, len(p) // n) for n, p in zip(x.shape[2:], picked, strict=True)]
     if all(np.array_equal(p, np.repeat(np.arange(n), k)) for p, (n, k) in zip(picked, wanted, strict=True)):
         return to.interleaved(x, {axis: k for axis, (_, k) in enumerate(wanted, start=2)})
@@ -232,7 +233,7 @@ def upsample_refused(low: Lowering, *_: Any, **__: Any) -> NoReturn:
 
 
 def _nearest(
-    shape: Sequence[int], dtype: torch.dtype, sizes: Sequence[int], factors: Sequence[float | None]
+    shape: Sequence[int], dtype: torch.dtype, sizes: Sequence[int], factors: Sequence[float | None], exact: bool
 ) -> list[np.ndarray]:
     """For each axis after the second, which element of the operand each result is.
 
@@ -240,12 +241,13 @@ def _nearest(
     factor in float32, and which kernel runs, and whether it regards the factor where the size doubles or stays, depends
     on shape and type (``aten/src/ATen/native/cpu/UpSampleKernel.cpp``). More than five channels change nothing.
     """
-    upsample = getattr(torch.ops.aten, f"upsample_nearest{len(sizes)}d").default
+    name = "_upsample_nearest_exact" if exact else "upsample_nearest"
+    upsample = getattr(torch.ops.aten, f"{name}{len(sizes)}d").default
     wanted, found = (1, min(shape[1], 5), *shape[2:]), []
     for axis, length in enumerate(shape[2:], start=2):
         # float16 holds whole numbers exactly up to 2048.
-        exact = dtype if length <= 2048 else torch.float32
-        positions = torch.arange(length, dtype=exact).reshape(-1, *[1] * (len(shape) - axis - 1))
+        kind = dtype if length <= 2048 else torch.float32
+        positions = torch.arange(length, dtype=kind).reshape(-1, *[1] * (len(shape) - axis - 1))
         results = upsample(positions.expand(wanted).contiguous(), list(sizes), *factors)
         line = results[0, 0].movedim(axis - 2, 0).reshape(sizes[axis - 2], -1)[:, 0]
         found.append(line.to(torch.int64).numpy())
@@ -290,8 +292,9 @@ HANDLERS: Mapping[str, Handler] = {
     **each("mT t", matrix_transpose),
     **each("split split_with_sizes", split),
     **each("upsample_linear1d upsample_trilinear3d", upsample_refused),
+    **each("_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d", upsample_nearest),
     **each("upsample_nearest1d upsample_nearest2d upsample_nearest3d", upsample_nearest),
-    "_assert_tensor_metadata": nothing,
+    **each("_assert_tensor_metadata _linalg_check_errors", nothing),
     "broadcast_tensors": broadcast_tensors,
     "constant_pad_nd": constant_pad,
     "copy": copy,

@@ -18,7 +18,7 @@ from .lowering import Handler
 
 #: Modules of this folder, each with the handlers of a family.
 _FAMILIES = """
-    rules attention bags elementwise indexing losses norms order products random recurrent reduce shape strides
+    rules attention bags elementwise indexing losses norms order products random recurrent reduce shape spectra strides
     poptorch_ops
 """.split()
 

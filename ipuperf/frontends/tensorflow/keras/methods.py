@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ..facade.serving import export_keras
 from .extension import extension
 from .staging import checked, print_summary, unassigned
 
@@ -94,6 +95,10 @@ class ModelExtension:
         side = extension(self)
         side.options.set_outfeed(kwargs)
         side.reset()
+
+    def export_for_ipu_serving(self, export_dir: str, batch_size: int | None = None, **arguments: Any) -> Any:
+        """``serving.export_keras`` of this model; ``arguments`` are its other ones."""
+        return export_keras(self, export_dir, batch_size, **arguments)
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
         """The stage of each call of a layer, in order: what was set, or assignments without a stage.

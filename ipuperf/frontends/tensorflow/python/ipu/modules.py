@@ -136,7 +136,7 @@ scopes: Devices and shards of the ops of a block.
     facade.placing: frontend_attribute ipu_jit_scope ipu_scope ipu_shard outside_compilation_scope
         partials_type stochastic_rounding
 serving: Models for serving.
-    refused, there are no Poplar executables to export: export_keras export_pipeline export_single_step
+    facade.serving: export_keras export_pipeline export_single_step
 sharding: Shards of ops.
     facade.placing: dependencies get_shard get_shard_from_colocation has_attr propagate_sharding set_shard
 utils: The configuration under its older address, and small helpers.

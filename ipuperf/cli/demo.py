@@ -76,8 +76,8 @@ def _train(
     import numpy as np
     from tqdm import tqdm
 
+    from ipuperf.base.progress import shows_progress
     from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
-    from ipuperf.progress import shows_progress
 
     options = TrainingOptions()
     program = training_session(options)

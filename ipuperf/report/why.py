@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.report.arguments import checked
 from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.palette import KIND_LABELS

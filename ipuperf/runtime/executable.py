@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.base.progress import timed
 from ipuperf.ir import Ir, Stream, Variable
 from ipuperf.ops.products.float8 import needed_architecture
-from ipuperf.progress import timed
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.live import RunLine, simulating

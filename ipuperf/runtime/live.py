@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.progress import shows_progress
+from ipuperf.base.progress import shows_progress
 from ipuperf.trace.printable import printable
 
 from .replacing import replaced

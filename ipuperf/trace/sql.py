@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ipuperf.requirements import pip_install
+from ipuperf.base.requirements import pip_install
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.schema import TABLES
 from ipuperf.trace.tables import TraceTables

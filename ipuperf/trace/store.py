@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.trace.columns import Stored, Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.folded import FOLDED, FoldedTable

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean, instead_of
+from ipuperf.base.requirements import pip_install
 from ipuperf.machine import Machine, load_machine, load_scaled
 from ipuperf.machine.figures import UNITS, Figure
-from ipuperf.near_names import did_you_mean, instead_of
-from ipuperf.requirements import pip_install
 from ipuperf.tools.errors import CalibrationError
 from ipuperf.tools.validation.sensitivity import KINDS, moves_bytes_only
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.trace import Trace
 
 from .measure import LeverResults

@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.lowering import DeviceProgram
 from ipuperf.pipelines import BuildRequest, revising
 from ipuperf.runtime.auto_report import VARIABLE

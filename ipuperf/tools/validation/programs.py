@@ -14,13 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean, instead_of
+from ipuperf.base.requirements import pip_install
 from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
-from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.report import weight_update_windows
 from ipuperf.report.intervals import RunProfile, profile
-from ipuperf.requirements import pip_install
 from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tools.errors import CaseError, NotAvailable, UnknownOption

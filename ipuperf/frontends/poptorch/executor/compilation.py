@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.frontends.popart.engine_options import callback_threads
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.lowering import DoesNotFitError, NewValues

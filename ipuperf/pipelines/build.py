@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.functions import make, make_all
 from ipuperf.functions.shapes import init
 from ipuperf.ir import CONTEXT, UINT32, Constant, Grouping, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of

@@ -16,7 +16,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import gallery  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
-from ipuperf.version import __version__  # noqa: E402
+from ipuperf.base.version import __version__  # noqa: E402
 
 project = "ipuperf"
 author = "The ipuperf developers"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.base.version import __version__
 from ipuperf.runtime.aliases import ShortNames
-from ipuperf.version import __version__
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine

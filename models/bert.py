@@ -20,9 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.models.attention import PostNormLayer
 from ipuperf.models.ipu_run import InFloat32, ModelRun, RunOptions, poptorch_options
-from ipuperf.near_names import instead_of
 
 __all__ = [
     "Bert",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.functions.updates import Sgd, Step
 from ipuperf.ir import FLOAT16, FLOAT32, Builder, DType, Ir, ReplicaGrouping, Stream, Tensor, TensorSpec, Variable
-from ipuperf.near_names import instead_of
 from ipuperf.ops import (
     Add,
     Cast,

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.lowering import NewValues
-from ipuperf.near_names import instead_of
 from ipuperf.poptorch.optimisers.lars import LARS
 from ipuperf.poptorch.optimisers.streams import OPTIMISER_RUN
 from ipuperf.poptorch.options.groups import MIN_ELEMENTS_SHARDING

@@ -14,7 +14,7 @@ import poptorch
 import torch
 from torch import nn
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 if TYPE_CHECKING:
     from ipuperf.validation.cases import Case

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.models.classifying import images_and_labels, scores_and_loss
 from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
-from ipuperf.near_names import instead_of
 
 __all__ = [
     "ResNet50",

@@ -30,8 +30,8 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from ipuperf.base.progress import shows_progress
 from ipuperf.machine import Machine, MachineError, load_machine, load_scaled
-from ipuperf.progress import shows_progress
 from ipuperf.report import PARTS, breakdown
 from ipuperf.tools.errors import CaseError, NotAvailable
 from ipuperf.trace import replacing

@@ -29,8 +29,8 @@ import click
 import numpy as np
 
 import ipuperf
+from ipuperf.base.requirements import pip_install
 from ipuperf.report import pipeline_split, weight_update_windows
-from ipuperf.requirements import pip_install
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,8 +24,8 @@ import click
 from tqdm import tqdm
 
 import ipuperf
+from ipuperf.base.progress import shows_progress
 from ipuperf.machine import Machine, load_machine
-from ipuperf.progress import shows_progress
 
 
 @dataclass(frozen=True)

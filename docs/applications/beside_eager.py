@@ -6,7 +6,9 @@ program's own, which takes the learning rates and so on that ``setOptimizer`` te
 micro-batches, replica by replica (poptorch: python/_poplar_executor.py); gradients are their mean, or sum where the
 options say so. They start at the last loss, as PopTorch's do: what a model computes from its loss is not trained.
 
-Output modes ``EveryN`` and ``Mean`` are not compared, nor are ops in C++ other than those of :data:`OPS`.
+Output modes ``EveryN`` and ``Mean`` are not compared, nor are synthetic data and ops in C++ other than those of
+:data:`OPS`. A ``forward`` that was set on an object stays bound to it: of such models (octave convolution as
+``multi-octave``) a copy would use the weights of the original.
 """
 
 from __future__ import annotations
@@ -25,8 +27,22 @@ STEPS = 5
 """So many weight updates are compared."""
 LOSSES = [name for name in vars(torch.nn.functional) if name.endswith(("_loss", "cross_entropy", "kl_div"))]
 """What a model may compute its loss with."""
-OPS = {"RemapCE": lambda inputs: [inputs[0]], "CopyTensor": lambda inputs: [inputs[0]]}
-"""What ops in C++ compute, by their names: these two copy."""
+
+
+def _ctc(inputs: Any, given: Any) -> list[torch.Tensor]:
+    """PopART's loss of all sequences; the gradients that it gives besides are not looked at."""
+    logs, *others = inputs
+    named = {"blank": given.get("blank", 0), "reduction": given.get("reduction", "Mean").lower()}
+    return [torch.nn.functional.ctc_loss(logs, *(t.long() for t in others), **named), torch.zeros_like(logs)]
+
+
+OPS: dict[str, Callable[[Any, Any], list[torch.Tensor]]] = {
+    "CopyTensor": lambda inputs, _: [inputs[0]],
+    "Ctc": _ctc,
+    "ExpMovAvg": lambda inputs, _: [inputs[1]],
+    "RemapCE": lambda inputs, _: [inputs[0]],
+}
+"""What ops of PopART and in C++ compute. ``ExpMovAvg`` averages before each weight update."""
 
 
 def _mapped(value: Any, change: Any) -> Any:
@@ -62,9 +78,16 @@ class Twin:
     """A model and its optimiser, copied before the first call."""
 
     def __init__(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer, options: Any) -> None:
+        for part in module.modules():  # a weight that weight_norm has computed will be computed again
+            computed = {key: each for key, each in vars(part).items() if isinstance(each, torch.Tensor)}
+            vars(part).update({key: each.detach() for key, each in computed.items() if not each.is_leaf})
         self.module, self.optimizer = copy.deepcopy((module, optimizer))
+        for own, part in zip(self.module.modules(), module.modules(), strict=True):
+            # What a copy leaves out, such as Lightning's trainer, it shares.
+            vars(own).update({key: each for key, each in vars(part).items() if vars(own).get(key) is None})
         self.module.float()
-        self.options, self.losses, self.steps = options, [], 0
+        self.options, self.losses, self.steps, self.ends = options, [], 0, []
+        self.averages: dict[int, tuple[torch.Tensor, ...]] = {}
         self.optimizer.zero_grad()
 
     def follow(self, optimizer: torch.optim.Optimizer) -> None:
@@ -101,9 +124,13 @@ class Twin:
                     changes.enter_context(patch.object(torch.nn.functional, name, self.noting(function)))
                 results = _tensors(self.module(*own_args, **own_kwargs))
             loss = self.losses[-1] if self.losses else [each for each in results if each.requires_grad][-1]
+            self.ends = [each is loss for each in results]
             (loss.sum() / (accumulated * replicas if mean else 1)).backward()
             rows.append([each.detach().float() for each in results])
             if (number + 1) % (accumulated * replicas) == 0:
+                with torch.no_grad():
+                    for weight, mean, share in self.averages.values():
+                        mean.mul_(share).add_(weight * (1 - share))
                 self.optimizer.step()
                 self.optimizer.zero_grad()
                 self.steps += 1
@@ -182,19 +209,23 @@ def watch() -> None:
             current.pop()
         results = plain_call(self, *args, **kwargs)
         mode = self.options.resolved_output_mode(True).name
-        for here, column in zip(_tensors(results), there, strict=True):
+        for here, column, ends in zip(_tensors(results), there, twin.ends, strict=True):
             expected = _returned(column, mode)
             if expected is None:
                 print(f"eager: output mode {mode} is not compared", file=sys.stderr)
-            elif column.dim() == 2 and here.is_floating_point() and here.numel() == expected.numel():
+            elif (column.dim() == 2 or ends) and here.is_floating_point() and here.numel() == expected.numel():
                 _say(twin.steps, here, expected)
         return results
 
     def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
         return (current[-1].noting(plain_loss) if current else plain_loss)(x, reduction)
 
-    def custom_op(inputs: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        return OPS[name](inputs) if current and name in OPS else plain_op(inputs, name, *args, **kwargs)
+    def custom_op(inputs: Any, name: str, *args: Any, attributes: Any = None, **kwargs: Any) -> Any:
+        if not current or name not in OPS:
+            return plain_op(inputs, name, *args, attributes=attributes, **kwargs)
+        if name == "ExpMovAvg":
+            current[-1].averages[id(inputs[1])] = tuple(inputs)
+        return OPS[name](inputs, attributes or {})
 
     PoplarExecutor.__init__, PoplarExecutor.__call__ = init, call  # type: ignore[method-assign]
     PoplarExecutor.setOptimizer = set_optimizer  # type: ignore[method-assign]

@@ -78,7 +78,7 @@ def _bar() -> Iterator[Callable[[], None]]:
     """Give a count of the machines that were simulated, on a terminal."""
     from tqdm import tqdm
 
-    from ipuperf.progress import shows_progress
+    from ipuperf.base.progress import shows_progress
 
     with tqdm(desc="machines", leave=False, disable=not shows_progress()) as bar:
 

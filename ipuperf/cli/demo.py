@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
 from ipuperf.cli.parameters import MACHINE_OR_FILE
 from ipuperf.cli.terminal import echo
-
-if TYPE_CHECKING:
-    import numpy as np
 
 TEST_BATCH = 80
 MEAN, DEVIATION = 0.1307, 0.3081
@@ -78,8 +76,8 @@ def _train(
     import numpy as np
     from tqdm import tqdm
 
+    from ipuperf.base.progress import shows_progress
     from ipuperf.models.mnist_mlp import TrainingOptions, inference_session, training_session
-    from ipuperf.progress import shows_progress
 
     options = TrainingOptions()
     program = training_session(options)

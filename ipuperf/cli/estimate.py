@@ -90,8 +90,8 @@ def _table(source: Path, target: Path) -> None:
 
     from tqdm import tqdm
 
+    from ipuperf.base.progress import shows_progress
     from ipuperf.lowering.estimates import ESTIMATE_OUTPUTS, EstimateError, answer, read_questions
-    from ipuperf.progress import shows_progress
     from ipuperf.trace import replacing
 
     try:

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from ipuperf.progress import LOGGER
-from ipuperf.version import __version__, arithmetic
+from ipuperf.base.progress import LOGGER
+from ipuperf.base.version import __version__, arithmetic
 
 from .cache import cache
 from .calibrate import calibrate

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from ipuperf.near_names import did_you_mean
+from ipuperf.base.near_names import did_you_mean
 
 
 class FilePath(click.Path):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ipuperf.cli.parameters import FilePath, OutputFile
 from ipuperf.cli.terminal import echo, remark
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 
 def trace_file(run: Path) -> Path:

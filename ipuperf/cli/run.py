@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from ipuperf.cli.parameters import FilePath, Finite, Name, NamedChoice, machine_
 from ipuperf.cli.terminal import amount, change_amount, remark, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ipuperf.runtime.executable import Executable
     from ipuperf.runtime.settings import RunSettings
 

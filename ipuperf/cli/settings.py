@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 FILE = "ipuperf.toml"
 _TOP = ("quiet", "verbose", "debug")

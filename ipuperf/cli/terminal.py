@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import click
 
-from ipuperf.progress import LOGGER, clear_of_bars
+from ipuperf.base.progress import LOGGER, clear_of_bars
 from ipuperf.trace.printable import printable
 
 

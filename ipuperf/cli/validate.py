@@ -188,7 +188,7 @@ def _bar(total: int, title: str) -> Iterator[Callable[..., None]]:
 
     from tqdm import tqdm
 
-    from ipuperf.progress import shows_progress
+    from ipuperf.base.progress import shows_progress
 
     with tqdm(total=total, desc=title, leave=False, disable=not shows_progress()) as bar:
 

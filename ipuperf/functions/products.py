@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from ipuperf import ops as _k
+from ipuperf.base.near_names import instead_of
 from ipuperf.ir import FLOAT8_143, FLOAT16, FLOAT32, INT32, DType, Operand, OptionError, ShapeError, Tensor
-from ipuperf.near_names import instead_of
 from ipuperf.ops.pooling import resize
 
 from .arranging import padded

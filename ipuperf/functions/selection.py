@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ipuperf import ops as _k
+from ipuperf.base.near_names import instead_of
 from ipuperf.ir import OptionError, Tensor
-from ipuperf.near_names import instead_of
 from ipuperf.ops.selection import scatter as scatter_ops
 
 from .making import make, make_all

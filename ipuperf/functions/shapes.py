@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ops as _k
+from ipuperf.base.near_names import instead_of
 from ipuperf.ir import DType, ShapeError, Tensor, TensorSpec
-from ipuperf.near_names import instead_of
 
 from .making import make, make_all, many
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from .dtype import ALL_DTYPES, DType
 from .errors import DTypeError, IrError

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from .dtype import DType
 from .location import user_location
 from .op import Op
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from .dtype import DType
     from .graph import Graph
 
 OpT = TypeVar("OpT", bound=Op)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .builder import Builder
 from .errors import IrError
+from .op import Op
 
 if TYPE_CHECKING:
     from .graph import Graph
-    from .op import Op
     from .phase import Phase
 
 

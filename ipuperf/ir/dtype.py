@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 
 @dataclass(frozen=True)

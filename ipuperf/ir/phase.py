@@ -20,15 +20,12 @@ A gradient that passes through a remote buffer is not followed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from .graph import callees_first, calling
+from .graph import Graph, callees_first, calling
+from .op import Op
 from .schedule import changes, roots, schedule
-
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .op import Op
-    from .tensor import Tensor
+from .tensor import Tensor
 
 Phase = Literal["fwd", "recompute", "bwd", "update", "io", "other"]
 """The phases of ops; traces use the same words (``ipuperf.trace.PHASES``)."""

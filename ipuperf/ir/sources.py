@@ -12,15 +12,12 @@ Calls are followed into the called graphs. An op that leads nowhere belongs to i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from .graph import callees_first, calling
+from .graph import Graph, callees_first, calling
+from .op import Op
 from .schedule import schedule
-
-if TYPE_CHECKING:
-    from .graph import Graph
-    from .op import Op
-    from .tensor import Tensor
+from .tensor import Tensor
 
 _OfTensors = dict["Tensor", "Op"]
 

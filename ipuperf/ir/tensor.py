@@ -15,11 +15,11 @@ import numpy as np
 
 from .dtype import DType
 from .operators import Operators
+from .replicas import Grouping
 
 if TYPE_CHECKING:
     from .graph import Graph
     from .op import Op
-    from .replicas import Grouping
 
 
 #: The op class of each operator, by the name of its function. Op classes add themselves here (``Op.operator``).

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.ir import Constant, DType, Graph, Ir, Op, RemoteBuffer, Stream, Tensor, Variable
 from ipuperf.ops.control import If, Loop
 from ipuperf.ops.updates.optimiser import UpdateOp

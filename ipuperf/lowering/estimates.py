@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from .planner.alternatives import layer_cost, next_best
 from .planner.arguments import chip_named, dtype_named, plan_convolution, plan_matmul

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import instead_of
 from ipuperf.ir import Ir, IrError
-from ipuperf.kinds import checked
 from ipuperf.machine import MachineError
-from ipuperf.near_names import instead_of
 from ipuperf.ops.products.float8 import needed_architecture
 
 from .assembly import assemble

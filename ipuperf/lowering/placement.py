@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ipuperf.base.kinds import checked
 from ipuperf.ir import Ir, Op, Tensor
-from ipuperf.kinds import checked
 from ipuperf.ops.transfers.ipu_copy import IpuCopy
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.machine import MachineError
 
 from .placement import ipus_per_replica

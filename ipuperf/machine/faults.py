@@ -27,9 +27,9 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, TypeVar
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.topology import Topology
-from ipuperf.near_names import instead_of
 
 if TYPE_CHECKING:
     from numpy import ndarray

@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.machine.errors import MachineError
-from ipuperf.near_names import instead_of
 
 KINDS = ("datasheet", "measured", "calibrated", "assumed")
 

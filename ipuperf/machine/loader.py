@@ -21,7 +21,8 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.faults import parse_faults
 from ipuperf.machine.figures import Absence, Figure, FrozenMapping, base_value, scaled_figure
@@ -37,7 +38,6 @@ from ipuperf.machine.model import (
 )
 from ipuperf.machine.schema import FIGURES, STREAMING_MEMORY, FileLayer, canonical, read_layer
 from ipuperf.machine.wiring import build_topology
-from ipuperf.near_names import did_you_mean
 
 DATA = Path(__file__).parent / "data"
 

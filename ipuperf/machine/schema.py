@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ipuperf.base.near_names import did_you_mean, instead_of
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.figures import Absence, Figure, read_figure
-from ipuperf.near_names import did_you_mean, instead_of
 
 ARCHITECTURES = ("ipu1", "ipu2", "ipu21")
 WIRINGS = ("single", "ladder", "torus")
-ROOMS = ("chip", "ipu-machine", "host", "machine")
 
 FIGURES: Mapping[str, str] = {
     "chip.tiles": "count",
@@ -160,7 +159,7 @@ def _toml(text: str) -> dict[str, Any]:
 
 
 def read_layer(path: Path, room: str) -> FileLayer:
-    """Read and check one TOML file of a ``room`` (one of `ROOMS`).
+    """Read and check one TOML file of a ``room``: ``chip``, ``ipu-machine``, ``host`` or ``machine``.
 
     Raises `MachineError` naming the file, and the dotted key where there is one: unreadable file, invalid TOML, unknown
     key, or a value that breaks the schema. Missing keys only show once the layers are put together; the loader checks

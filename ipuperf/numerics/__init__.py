@@ -2,5 +2,6 @@
 
 from .errors import EvaluationError, FloatingPointException, HostMemoryError
 from .evaluator import Evaluator
+from .streams import StreamedInput
 
-__all__ = ["EvaluationError", "Evaluator", "FloatingPointException", "HostMemoryError"]
+__all__ = ["EvaluationError", "Evaluator", "FloatingPointException", "HostMemoryError", "StreamedInput"]

@@ -19,6 +19,7 @@ from .compiler import Code, Compiler
 from .errors import EvaluationError
 from .memory import aligned_zeros
 from .room import out_of_room, room_for, variable_bytes
+from .streams import StreamedInput
 
 
 class Evaluator:
@@ -111,7 +112,7 @@ class Evaluator:
         state = [*self.variables.values(), *self.remote.values()]
         return self._compiler.memory_bytes + sum(array.nbytes for array in state)
 
-    def run(self, inputs: Mapping[ir.Stream, np.ndarray] | None = None) -> dict[ir.Stream, np.ndarray]:
+    def run(self, inputs: Mapping[ir.Stream, np.ndarray | StreamedInput] | None = None) -> dict[ir.Stream, np.ndarray]:
         """Execute the main graph once.
 
         Args:
@@ -149,7 +150,7 @@ class Evaluator:
         """Slices of a stream in one run."""
         return self.program.num_host_transfers if stream.transfers is None else stream.transfers
 
-    def _open_inputs(self, inputs: Mapping[ir.Stream, np.ndarray]) -> None:
+    def _open_inputs(self, inputs: Mapping[ir.Stream, np.ndarray | StreamedInput]) -> None:
         if inputs.keys() != self._readers.keys():
             missing = ", ".join(repr(stream.id) for stream in self._readers if stream not in inputs)
             surplus = ", ".join(repr(stream.id) for stream in inputs if stream not in self._readers)

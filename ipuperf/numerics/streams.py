@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from ipuperf.ir import Stream
 
 from .errors import EvaluationError
+
+
+class StreamedInput:
+    """An input that is not in memory as a whole: stands for an array ``(transfers, R, *shape)``.
+
+    Args:
+        slices: gives each slice when a load takes it.
+    """
+
+    def __init__(self, slices: Iterator[np.ndarray], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._slices = slices
+        self.shape = shape
+        self.dtype = dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return self._slices
 
 
 class InputCursor:
@@ -19,7 +39,7 @@ class InputCursor:
         self._length = 0
         self._slices: Iterator[np.ndarray] = iter(())
 
-    def open(self, array: np.ndarray) -> None:
+    def open(self, array: np.ndarray | StreamedInput) -> None:
         """Start a run with ``array`` of shape ``(transfers, R, *shape)``."""
         self._length = len(array)
         # An iterator, as a load in a loop then needs no index.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ipuperf.base.near_names import did_you_mean
 from ipuperf.ir import FLOAT16, FLOAT32, INT32, DType
-from ipuperf.near_names import did_you_mean
 
 from . import randomness, vertices
 from .selection import gather

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.functions import make, make_all
 from ipuperf.functions.shapes import init
 from ipuperf.ir import CONTEXT, UINT32, Constant, Grouping, Ir, Stream, Tensor, TensorSpec, Variable, dtype_of
@@ -195,6 +195,7 @@ class PipelineWriter:
         self._recompute = recompute
         self.ir = ir
         self.parts = list(parts)
+        self.changed = changed_by(parts)
         self.timetable = timetable
         self.training = training
         self.offload = offload
@@ -424,7 +425,7 @@ class PipelineWriter:
                     "that use a variable have to be on one IPU: put them there, or give each its own variable"
                 )
             variable.ipu = part.ipu
-            elements, state = variable.spec.elements, variable in changed_by(self.parts)
+            elements, state = variable.spec.elements, variable in self.changed
             # State stays on chip, as every forward writes it.
             is_offloaded = self.offload.weights and not state and elements >= max(1, self.offload.min_elements)
             if is_offloaded and variable.remote is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from ipuperf.pipelines.schedules import Cell, Timetable
+from ipuperf.pipelines.schedules import Timetable
 
 from .model import PipelineError
 
@@ -45,9 +45,7 @@ def wait_of(timetable: Timetable, kind: str, maker: int, reader: int, *, every_s
     """
     # Repeated steps let nothing wait longer than the steps they repeat.
     timetable = timetable.shortest
-    cells = [Cell(kind, maker, number) for number in range(timetable.micro_batches)]
-    steps = [timetable.when[cell] for cell in cells]
-    reads = [timetable.when[Cell(kind, reader, cell.micro_batch)] for cell in cells]
+    steps, reads = timetable.times[kind, maker], timetable.times[kind, reader]
     # A copy at the end of each step takes a result one stage further.
     distance = abs(reader - maker) - 1 if every_step else 0
     arrivals = [step + distance for step in steps]

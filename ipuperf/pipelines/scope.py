@@ -6,6 +6,7 @@ enclosing graph on first use, as inputs by reference, and makes the call or loop
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,11 @@ class Scope(Builder):
             image.ipu = tensor.ipu
             self.captured[tensor] = image
         return image
+
+    def taken(self, op_class: type[Op], inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The operands as tensors of this graph; most are already."""
+        graph, get = self.graph, self.get
+        return [tensor if tensor.graph is graph else get(tensor) for tensor in inputs]
 
     def made(self, op: Op) -> None:
         """Put a new op after the last one."""

@@ -31,7 +31,7 @@ from .remote import remote_load
 from .routine import Routine
 from .splitting import SplitBackward
 from .stashes import Stashes
-from .states import changed_by, depended_on, read_states
+from .states import depended_on, read_states
 
 if TYPE_CHECKING:
     from .build import PipelineWriter
@@ -153,7 +153,7 @@ class PipelineStageWriter:
             connection.tensor for connection, image in pairs if not connection.is_gradient and image in read_images
         }
         recomputed = self.recomputes or self.interleaved
-        return read_states(self.stage.description, needed, changed_by(self.builder.parts), recomputed=recomputed)
+        return read_states(self.stage.description, needed, self.builder.changed, recomputed=recomputed)
 
     def fixed(self, tensor: Tensor) -> bool:
         """Whether the backward sees the same value of a graph input in all micro-batches of a weight update."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .stages import PipelineStage
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hop:
     """One copy to a buffer, from a buffer or from a new result of a stage.
 

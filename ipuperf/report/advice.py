@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 ADVICE = "levers.json"
 """The name of the file in the folder of a report."""

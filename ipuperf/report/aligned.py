@@ -13,11 +13,11 @@ from ipuperf.report.breakdown import critical_ipu, run_instances
 from ipuperf.report.palette import KIND_COLOURS, KIND_LABELS
 from ipuperf.report.raster import colours, stacked
 from ipuperf.report.timeline import WIDTH, kind_cover
+from ipuperf.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ipuperf.trace import Trace
 
 MOST_IPUS = 4
 """The largest number of IPUs shown of each run: the one that sets its pace, then the others in order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipuperf.kinds import ANYTHING, ArgumentKind, Kinds
+from ipuperf.base.kinds import ANYTHING, ArgumentKind, Kinds
 from ipuperf.trace import Trace, Window, check_window, span
 
 # Named here, because most modules import it for type checkers alone. Their sources would be parsed to find it.

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.once import once
-from ipuperf.trace import KINDS, WAITING_KINDS, Window, pairs, slices, spent, working_cycles
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import KINDS, WAITING_KINDS, Trace, Window, pairs, slices, spent, working_cycles
 
 PART_OF_KIND: dict[str, str] = {
     "compute": "compute",

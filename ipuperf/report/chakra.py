@@ -30,14 +30,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.protobuf import blob, text, uint, varint
-from ipuperf.trace import WAITING_KINDS, TraceError, replacing, slice_count
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import WAITING_KINDS, Trace, TraceError, replacing, slice_count
 
 MOST_SLICES = 1_000_000
 """Slices of a trace that is exported. A node takes some 150 bytes, so that all files have about 150 MB."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.excerpt import Excerpt, repeat_tracks
 from ipuperf.report.tracks import counter_tracks, slice_tracks
-from ipuperf.trace import replacing
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace, Window
+from ipuperf.trace import Trace, Window, replacing
 
 MAX_SLICES = 500_000
 """About 60 MB; viewers of this format become slow beyond."""

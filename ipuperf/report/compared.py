@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ipuperf.report.comparison import ComparedRun, Comparison
 from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.limits import limits
 from ipuperf.report.palette import KIND_LABELS
 from ipuperf.trace.modules import parent_of
 from ipuperf.trace.operations import NO_OP_NAME
-
-if TYPE_CHECKING:
-    from ipuperf.report.comparison import ComparedRun, Comparison
 
 Amounts = Mapping[tuple[str, str], float]
 """The amounts of one run by name and unit."""

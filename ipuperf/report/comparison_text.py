@@ -7,14 +7,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.arguments import checked
-from ipuperf.report.comparison import COMPARED
+from ipuperf.report.comparison import COMPARED, Comparison
 from ipuperf.report.step_time import TIME_PARTS
 from ipuperf.report.text import duration
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.report.comparison import Comparison
 
 LISTED = 12
 """The largest number of rows of a group that the text lists, those that differ most."""

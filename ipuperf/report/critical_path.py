@@ -23,16 +23,13 @@ from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, pace
 from ipuperf.report.once import once
 from ipuperf.report.repeated import KeyChanges, RepeatedStretch, add_times, backwards, flat, runs
-from ipuperf.report.waiting import Followed, Waits, waits
-from ipuperf.trace import KINDS, MOST_SLICES, TraceError
+from ipuperf.report.waiting import Followed, IpuLine, Waits, waits
+from ipuperf.trace import KINDS, MOST_SLICES, Cut, Ipu, Trace, TraceError
 from ipuperf.trace.columns import numbered
 from ipuperf.trace.folded import ranges
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ipuperf.report.waiting import IpuLine
-    from ipuperf.trace import Cut, Ipu, Trace
 
 
 class PathPiece(NamedTuple):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.report.arguments import check_inside, whole
 from ipuperf.report.marks import MOST_SLICES
 from ipuperf.report.tracks import Description, SliceTrack, check_limit
-from ipuperf.trace import fitting_window, slice_count
-
-if TYPE_CHECKING:
-    from ipuperf.trace import SteadyLoop, Trace, Window
+from ipuperf.trace import SteadyLoop, Trace, Window, fitting_window, slice_count
 
 MAX_SLICES = 100_000
 """The number of slices in an excerpt. With arrows, waits and counters a slice takes some 80 bytes, so that a file stays

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ipuperf.report.text import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NAMES = {0.5: "median", 0.9: "90th percentile", 0.99: "99th percentile"}
 """What the quantiles are called."""

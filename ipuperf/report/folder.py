@@ -23,13 +23,12 @@ from ipuperf.report.staging import remove_if_empty, staged
 from ipuperf.report.step_time import followable, step_time
 from ipuperf.report.text import summary_text
 from ipuperf.report.timeline import timeline_figure
-from ipuperf.trace import replacing
+from ipuperf.trace import Trace, replacing
 from ipuperf.trace.printable import in_cell, in_markdown, with_texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ipuperf.trace import Trace
 
 INDEX = "index.md"
 """The name of the file that lists the files of a report."""

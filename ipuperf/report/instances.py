@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.trace import PHASES, WAITING_KINDS
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import PHASES, WAITING_KINDS, Trace
 
 
 @dataclass(frozen=True)

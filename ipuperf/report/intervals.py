@@ -21,12 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.report.arguments import checked
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 COVERAGE = 0.9
 """The share of runs whose measured time lies in the interval."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ipuperf.trace import Trace
+from ipuperf.trace.tables import Columns
+
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace import Trace
-    from ipuperf.trace.tables import Columns
 
 LINKS = {
     "ipu_link": "busiest IPU-Link",

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ipuperf.report.arguments import checked
-from ipuperf.trace import Window, slice_batches
+from ipuperf.trace import Trace, Window, slice_batches
 from ipuperf.trace.columns import lookup
-from ipuperf.trace.traffic import traffic
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
-    from ipuperf.trace.traffic import LinkTraffic
+from ipuperf.trace.traffic import LinkTraffic, traffic
 
 Series = tuple[np.ndarray, np.ndarray]
 """Increasing times in cycles, and the value from each time on."""

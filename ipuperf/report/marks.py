@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ipuperf.report.waiting import OWNERS, waits
-from ipuperf.trace import FoldedTransfers, Window, slice_count
+from ipuperf.trace import FoldedTransfers, Trace, Window, slice_count
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.folded import ranges
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace import Trace
 
 MOST_SLICES = 1_000_000
 """The number of slices up to which waits are computed, because they are found in the whole run."""

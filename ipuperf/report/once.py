@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import wraps
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -9,7 +9,7 @@ counter_descriptor).
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -18,10 +18,7 @@ from ipuperf.report.arguments import checked
 from ipuperf.report.excerpt import Excerpt, repeat_tracks
 from ipuperf.report.protobuf import blob, double, fixed64, text, uint, varint
 from ipuperf.report.tracks import CounterTrack, SliceTrack, counter_tracks, slice_tracks
-from ipuperf.trace import replacing
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace, Window
+from ipuperf.trace import Trace, Window, replacing
 
 MAX_SLICES = 2_500_000
 """A number of slices that viewers can open (``docs/reference/traces.md`` 6). With some 80 B for a slice and its

@@ -28,6 +28,7 @@ from ipuperf.trace import (
     KINDS,
     PHASES,
     WAITING_KINDS,
+    Trace,
     Window,
     fitting_window,
     instances_in,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ipuperf.trace import Trace
 
 PIPELINE_PARTS: tuple[str, ...] = ("fwd", "recompute", "bwd", "update", "io", "link", "waiting", "other")
 """The parts of an IPU's time in a pipeline."""

@@ -10,11 +10,11 @@ import numpy as np
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import PARTS, breakdown
 from ipuperf.report.palette import BREAKDOWN_COLOURS, LIMIT_COLOUR
+from ipuperf.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ipuperf.trace import Trace
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LABELS = {"links": "links (IPU-Link)", "ddr": "Streaming Memory (DDR)", "sync": "sync and waiting"}

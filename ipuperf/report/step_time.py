@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +10,7 @@ from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles, pace, run_instances
 from ipuperf.report.once import once
 from ipuperf.report.waiting import OWNERS, Waits, waits
-from ipuperf.trace import MOST_SLICES, slice_count, slices
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Shortened, Trace
+from ipuperf.trace import MOST_SLICES, Shortened, Trace, slice_count, slices
 
 TIME_PARTS: dict[str, str] = {"compute": "compute, the average tile"}
 TIME_PARTS |= {"tile imbalance": "compute, the slowest tile over the average", "exchange": "exchange between tiles"}

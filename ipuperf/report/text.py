@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import breakdown_cycles
 from ipuperf.report.intervals import interval, throughput
 from ipuperf.report.step_time import TIME_PARTS, StepTime, followable, step_time
-from ipuperf.trace import NO_OP, step_runs
+from ipuperf.trace import NO_OP, Trace, step_runs
 from ipuperf.trace.printable import printable
 from ipuperf.trace.variables import variable_rows
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
 
 _WIDTH = 48
 _LISTED = 8

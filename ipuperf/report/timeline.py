@@ -16,6 +16,7 @@ from ipuperf.trace import (
     KINDS,
     PHASES,
     Slices,
+    Trace,
     Window,
     fitting_window,
     pairs,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ipuperf.trace import Trace
 
 WIDTH = 1600
 """Pixels along time."""

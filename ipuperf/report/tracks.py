@@ -14,13 +14,12 @@ from ipuperf.report.instances import InstanceWork, instance_work
 from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.marks import Arrow, arrows, loop_marks, owner, run_waits
 from ipuperf.report.waiting import OWNERS
-from ipuperf.trace import PHASES, Window, slice_count, slices
+from ipuperf.trace import PHASES, Trace, Window, slice_count, slices
 from ipuperf.trace.columns import lookup
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace import Trace
 
 Description = tuple[str, str, dict[str, int | float | str]]
 """Name, category and arguments of a slice."""

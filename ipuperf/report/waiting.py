@@ -32,12 +32,22 @@ from ipuperf.report.arguments import checked
 from ipuperf.report.breakdown import distinct, run_instances
 from ipuperf.report.once import once
 from ipuperf.report.pipeline import stage_work
-from ipuperf.trace import HOST_WAITING_KINDS, KINDS, MOST_SLICES, WAITING_KINDS, LoopCuts, TraceError, Window, slices
+from ipuperf.trace import (
+    HOST_WAITING_KINDS,
+    KINDS,
+    MOST_SLICES,
+    WAITING_KINDS,
+    Ipu,
+    LoopCuts,
+    Trace,
+    TraceError,
+    Window,
+    slices,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace import Ipu, Trace
 
 OWNERS: tuple[str, ...] = ("host", "bubble", "imbalance", "collective", "link", "ddr", "sync")
 """The possible owners of a waiting cycle."""

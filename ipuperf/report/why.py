@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.report.arguments import checked
 from ipuperf.report.critical_path import critical_path, path_cycles
 from ipuperf.report.palette import KIND_LABELS
 from ipuperf.report.step_time import TIME_PARTS, step_time
 from ipuperf.report.text import duration
-from ipuperf.trace import NO_OP_NAME, WAITING_KINDS
+from ipuperf.trace import NO_OP_NAME, WAITING_KINDS, Trace
 from ipuperf.trace.operations import operation_costs
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
 
 _LISTED = 5
 """The largest number of parts, ops and waits that are listed."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.base.progress import timed
 from ipuperf.ir import Ir, Stream, Variable
 from ipuperf.ops.products.float8 import needed_architecture
-from ipuperf.progress import timed
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
 from ipuperf.runtime.live import RunLine, simulating
@@ -27,13 +27,13 @@ from ipuperf.runtime.reports import keep_finished
 from ipuperf.runtime.run_context import RUN
 from ipuperf.runtime.settings import AUTO, AUTO_IPU21_MACHINES, AUTO_MACHINES, RunSettings, current_settings
 from ipuperf.runtime.weight_copies import Direction, control_run_cycles, weight_copy_cycles
+from ipuperf.trace import Trace
 
 if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram, NewValues
     from ipuperf.machine import Machine
-    from ipuperf.numerics import Evaluator
+    from ipuperf.numerics import Evaluator, StreamedInput
     from ipuperf.simulation import RunBefore
-    from ipuperf.trace import Trace
 
 
 def choose_machine(
@@ -409,7 +409,7 @@ class Executable:
 
     # -- running ---------------------------------------------------------------------------------------------------
 
-    def run(self, inputs: Mapping[Stream, np.ndarray] | None = None) -> dict[Stream, np.ndarray]:
+    def run(self, inputs: Mapping[Stream, np.ndarray | StreamedInput] | None = None) -> dict[Stream, np.ndarray]:
         """Execute the main graph once: see :meth:`ipuperf.numerics.Evaluator.run`.
 
         The active clock advances, by more in the first run after the program was loaded.

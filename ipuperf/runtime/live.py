@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.progress import shows_progress
+from ipuperf.base.progress import shows_progress
 from ipuperf.trace.printable import printable
 
 from .replacing import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ipuperf.ir import Stream
 
 #: Real seconds before a line appears; shorter work shows none.

@@ -17,7 +17,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ipuperf.requirements import pip_install
+from ipuperf.base.requirements import pip_install
 
 from .sources import ScriptError, Source
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ipuperf.version import __version__, arithmetic
+from ipuperf.base.version import __version__, arithmetic
 
 #: Name of the file in the folder of a report.
 ORIGIN = "run.json"

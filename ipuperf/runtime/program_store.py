@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from ipuperf.base.version import __version__
 from ipuperf.lowering import DeviceProgram
 from ipuperf.lowering.stored import UnlistedValue, restored, stored
 from ipuperf.trace import replacing
-from ipuperf.version import __version__
 
 from .cache import trim, use
 

@@ -34,8 +34,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from ipuperf.progress import warnings_clear_of_bars
-from ipuperf.requirements import pip_install
+from ipuperf.base.progress import warnings_clear_of_bars
+from ipuperf.base.requirements import pip_install
 from ipuperf.runtime.clock import SimulatedClock, activate
 from ipuperf.runtime.install import FRONT_ENDS, install, installed_names, uninstall
 from ipuperf.trace.printable import printable

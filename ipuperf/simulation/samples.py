@@ -24,7 +24,7 @@ from collections.abc import Hashable, Sequence
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.machine import Faults
 
 from .jitter import Draw, HostJitter

@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
+from ipuperf.base.kinds import checked
 from ipuperf.ir import ALL_DTYPES
-from ipuperf.kinds import checked
 from ipuperf.lowering.steps import LocalStep
 
 from .algorithms import collective_syncs

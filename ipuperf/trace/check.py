@@ -8,7 +8,6 @@ peak is not below any of its steps, a link does not move more than its bandwidth
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,7 @@ from ipuperf.trace.folded import REPEATS
 from ipuperf.trace.loops import common_depth
 from ipuperf.trace.schema import BELOW, NO_OP, TABLES
 from ipuperf.trace.summary import union_length
-from ipuperf.trace.tables import tile_totals
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import TraceTables
+from ipuperf.trace.tables import TraceTables, tile_totals
 
 
 def _rows(bad: np.ndarray) -> str:

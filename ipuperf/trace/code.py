@@ -9,11 +9,10 @@ import numpy as np
 from ipuperf.trace.columns import numbered
 from ipuperf.trace.folded import FoldedCode
 from ipuperf.trace.operations import op_facts
+from ipuperf.trace.tables import Columns, TraceTables
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from ipuperf.trace.tables import Columns, TraceTables
 
 
 def code_rows(trace: TraceTables) -> Columns:

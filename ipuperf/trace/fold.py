@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,10 +17,8 @@ from ipuperf.trace.folded import FoldedInstances
 from ipuperf.trace.loops import common_depth, count_executions, executions, product
 from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, WAITING_KINDS
 from ipuperf.trace.shortened import instance_rows
+from ipuperf.trace.tables import TraceTables
 from ipuperf.trace.template import Window, check_window
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import TraceTables
 
 MOST_SLICES = 20_000_000
 """Largest number of slices that can be expanded at once; about 3 GB as a table."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from ipuperf.trace.fold import ipu_totals
 from ipuperf.trace.schema import KINDS
 from ipuperf.trace.summary import summary
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import TraceTables
+from ipuperf.trace.tables import TraceTables
 
 MOST_IPUS = 8
 """IPUs in the table; the rest is said to be left out."""

@@ -65,7 +65,7 @@ def complete_meta(meta: Mapping[str, Any], oom: bool) -> dict[str, Any]:
 
     Raises :class:`TraceError` for a missing key, a value of the wrong sort or another schema version.
     """
-    from ipuperf.version import __version__
+    from ipuperf.base.version import __version__
 
     result: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,

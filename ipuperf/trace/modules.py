@@ -11,12 +11,12 @@ from ipuperf.trace.code import code_rows
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.operations import NO_OP_NAME, operation_costs
 from ipuperf.trace.schema import PHASES
+from ipuperf.trace.tables import TraceTables
 from ipuperf.trace.variables import variable_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace.tables import TraceTables
 
 _Sums = dict[str, int]
 

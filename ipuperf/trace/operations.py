@@ -11,13 +11,12 @@ from ipuperf.trace import fold
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.loops import product
 from ipuperf.trace.schema import HOST_WAITING_KINDS, KINDS, NO_OP, WAITING_KINDS
-from ipuperf.trace.shortened import instance_rows
+from ipuperf.trace.shortened import InstanceRows, instance_rows
+from ipuperf.trace.tables import TraceTables
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace.shortened import InstanceRows
-    from ipuperf.trace.tables import TraceTables
 
 _WAITING = np.isin(KINDS, (*WAITING_KINDS, *HOST_WAITING_KINDS))
 """For each kind, whether it is waiting (for other IPUs or for the host)."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ipuperf.requirements import pip_install
+from ipuperf.base.requirements import pip_install
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.schema import TABLES
+from ipuperf.trace.tables import TraceTables
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace.tables import TraceTables
 
 UNITS = "units"
 """Name of the table of units in SQL."""

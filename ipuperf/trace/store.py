@@ -15,18 +15,16 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.trace.columns import Stored, Words
 from ipuperf.trace.errors import TraceError, TraceSizeError
 from ipuperf.trace.folded import FOLDED, FoldedTable
 from ipuperf.trace.schema import SCHEMA_VERSION, TABLES, Table
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import TraceTables
+from ipuperf.trace.tables import TraceTables
 
 
 @contextmanager

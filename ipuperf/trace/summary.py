@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +10,9 @@ from ipuperf.trace import fold
 from ipuperf.trace.folded import Repeating, last_ends
 from ipuperf.trace.loops import product
 from ipuperf.trace.schema import KINDS, MEMORY_CATEGORIES
-from ipuperf.trace.tables import fullest_tile, tile_totals
+from ipuperf.trace.tables import TraceTables, fullest_tile, tile_totals
+from ipuperf.trace.template import Window
 from ipuperf.trace.traffic import traffic
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import TraceTables
-    from ipuperf.trace.template import Window
 
 LARGEST_VARIABLES = 5
 """How many variables a summary names when a program does not fit."""

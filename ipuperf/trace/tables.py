@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from ipuperf.near_names import did_you_mean
+from ipuperf.base.near_names import did_you_mean
 from ipuperf.trace.columns import Stored, Words, check_names, code_of, coerce_table, lookup
 from ipuperf.trace.errors import TraceError
 from ipuperf.trace.folded import FoldedInstances, FoldedTable, FoldedTransfers, SteadyLoop

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ipuperf.trace.loops import Loops
+from ipuperf.trace.loops import Loops
 
 Window = tuple[int, int]
 """A stretch of time in cycles, half open."""

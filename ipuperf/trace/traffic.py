@@ -7,15 +7,13 @@ links, and a collective uses most of them alike.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ipuperf.trace.folded import FoldedTransfers, ranges
 from ipuperf.trace.loops import unrolled
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import TraceTables
+from ipuperf.trace.tables import TraceTables
 
 
 class LinkTraffic(NamedTuple):

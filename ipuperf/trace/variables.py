@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ipuperf.trace.columns import Words
 from ipuperf.trace.folded import FoldedVariables
-
-if TYPE_CHECKING:
-    from ipuperf.trace.tables import Columns, TraceTables
+from ipuperf.trace.tables import Columns, TraceTables
 
 _TILES = ("tile_from", "tile_to", "bytes")
 

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from rows import Golden
 
+from ipuperf.base.kinds import NUMBER, Kinds, ParameterKinds, checked, is_number, name_of, told
 from ipuperf.frontends.enumerations import NativeEnum, NumberedEnum
-from ipuperf.kinds import NUMBER, Kinds, ParameterKinds, checked, is_number, name_of, told
 from ipuperf.trace.printable import in_cell, in_markdown, of_cell, printable, with_texts
 
 Pair = tuple[int, str]

@@ -10,8 +10,8 @@ import pytest
 
 import ipuperf
 from ipuperf import popxl, report
+from ipuperf.base.kinds import WHOLE, ArgumentKind, Kinds, checked, told
 from ipuperf.datasets import load_mnist
-from ipuperf.kinds import WHOLE, ArgumentKind, Kinds, checked, told
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine, load_scaled
 from ipuperf.simulation import simulate

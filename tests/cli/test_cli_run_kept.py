@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from rows import Golden
 
+from ipuperf.base.version import __version__
 from ipuperf.cli import cli, failures
 from ipuperf.cli.run import _finish
 from ipuperf.cli.terminal import say
@@ -24,7 +25,6 @@ from ipuperf.runtime.executable import RunOptions
 from ipuperf.runtime.figures import figures_of
 from ipuperf.runtime.settings import RunSettings
 from ipuperf.trace import Trace, TraceError
-from ipuperf.version import __version__
 
 from .test_cli_kept import GOLDEN, Run, said_by
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.ir import Ir, IrError
 from ipuperf.lowering import lower
 from ipuperf.machine import load_machine

@@ -26,8 +26,8 @@ from programtext import checksum
 from rows import Golden
 
 import ipuperf
-from ipuperf.kinds import Kinds
-from ipuperf.version import __version__
+from ipuperf.base.kinds import Kinds
+from ipuperf.base.version import __version__
 
 PACKAGE = Path(ipuperf.__file__).parent
 ONCE = {"cppimport.import_hook", "poptorch.aten.collective_ops", "poptorch.aten.marks", "poptorch.custom_ops"}

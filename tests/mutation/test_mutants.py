@@ -111,7 +111,7 @@ def test_every_file_is_of_one_room(command):
 
 
 def test_the_files_beside_the_packages_are_drawn(command):
-    assert {mutant.file for mutant in command.draw(1, 100, ["ipuperf"])} >= {"ipuperf/kinds.py"}
+    assert {mutant.file for mutant in command.draw(1, 100, ["ipuperf"])} >= {"ipuperf/frontends/enumerations.py"}
 
 
 def test_a_test_that_is_gone_counts_for_nothing(command):

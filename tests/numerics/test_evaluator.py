@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
 from ipuperf import ir
-from ipuperf.numerics import EvaluationError, Evaluator
+from ipuperf.numerics import EvaluationError, Evaluator, StreamedInput
 from ipuperf.ops import Accumulate, CopyVarUpdate, ScaledAddLhsInplace
 from ipuperf.ops.control import Call, Loop
 from ipuperf.ops.elementwise.arithmetic import Add, AddLhsInplace, Mul, Sub
@@ -278,6 +280,29 @@ def test_nested_loops_and_stream_order(program):
     p.op(Loop, [w], callee=outer, trip_count=2)
     data = np.arange(12, dtype=np.float32).reshape(6, 1, 2)
     np.testing.assert_array_equal(p.evaluator().run({x: data})[out], data.cumsum(axis=0))
+
+
+def test_a_streamed_input_is_made_slice_by_slice(program):
+    p = program(transfers=50)
+    x, out = p.stream("x", (2,)), p.stream("out", (2,), direction="d2h")
+    body = p.ir.create_graph("body")
+    total = body.add_input(spec(2), "total")
+    body.add_output(p.op(Add, [total, p.load(x, body)], body))
+    p.store(body.outputs[0], stream=out)
+    p.op(Loop, [p.variable("w", np.zeros(2, np.float32))], callee=body, trip_count=50)
+    made, alive = [], []
+
+    def slices():
+        for number in range(50):
+            alive.append(sum(reference() is not None for reference in made))
+            array = np.full((1, 2), number, np.float32)
+            made.append(weakref.ref(array))
+            yield array
+
+    found = p.evaluator().run({x: StreamedInput(slices(), (50, 1, 2), np.dtype(np.float32))})[out]
+    np.testing.assert_array_equal(found[:, 0, 0], np.arange(50).cumsum())
+    assert len(made) == 50
+    assert max(alive) <= 2
 
 
 def test_two_loads_per_run_take_successive_slices(program):

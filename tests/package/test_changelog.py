@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ipuperf.version import __version__
+from ipuperf.base.version import __version__
 
 ROOT = Path(__file__).parents[2]
 

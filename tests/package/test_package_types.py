@@ -82,6 +82,6 @@ def test_files_of_the_source_distribution_exist(repository: Path) -> None:
 
 
 def test_the_citation_has_the_version(repository: Path) -> None:
-    from ipuperf.version import __version__
+    from ipuperf.base.version import __version__
 
     assert f"\nversion: {__version__}\n" in (repository / "CITATION.cff").read_text()

@@ -116,6 +116,7 @@ def test_tables(name: str, stages: Sequence[int], counts: Sequence[int]) -> None
         folded += isinstance(made.steps, FoldedSteps)
         assert made == full
         assert full == made
+        assert hash(made) == hash(full)
         assert (made.steps[-1], made.steps[2:7]) == (full.steps[-1], full.steps[2:7])
         assert made.when == full.when
         assert (made.in_flight, made.kinds, made.steady) == (full.in_flight, full.kinds, full.steady)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ipuperf import requirements
-from ipuperf.requirements import pip_install
+from ipuperf.base import requirements
+from ipuperf.base.requirements import pip_install
 
 if sys.version_info >= (3, 11):
     import tomllib

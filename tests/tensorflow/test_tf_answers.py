@@ -195,12 +195,12 @@ infeed.as_arguments((1, 2))
 infeed.as_arguments([1, 2])
 infeed.as_arguments({'a': 1})
 infeed.as_arguments({1: 'a'})
-Infeed(Dataset.range(3)).take(2)
-q = Infeed(Dataset.range(3)); [q.take(2), q.take(1), q.number_of_tuple_elements, q.dequeued]
-q = Infeed(Dataset.range(3)); [q.take(3), q.take(1)]
+[*Infeed(Dataset.range(3)).take(2)]
+q = Infeed(Dataset.range(3)); [*q.take(2), *q.take(1), q.number_of_tuple_elements, q.dequeued]
+q = Infeed(Dataset.range(3)); [*q.take(3), *q.take(1)]
 q = Infeed(Dataset.from_tensors((1.0, 2))); [q.number_of_tuple_elements, q.element_spec]
-q = Infeed(Dataset.from_tensors({'a': np.float64(1), 'b': 2})); [q.number_of_tuple_elements, q.take(1)]
-q = Infeed(Dataset.range(3)); q.replace_dataset(Dataset.range(5, 7)); q.take(2)
+q = Infeed(Dataset.from_tensors({'a': np.float64(1), 'b': 2})); [q.number_of_tuple_elements, *q.take(1)]
+q = Infeed(Dataset.range(3)); q.replace_dataset(Dataset.range(5, 7)); [*q.take(2)]
 q = Infeed(Dataset.range(3)); q.replace_dataset(Dataset.from_tensors(1.0))
 infeed.with_float32(Dataset.from_tensors(np.float64(1))).element_spec
 infeed.with_float32(Dataset.from_tensors((np.float64(1), np.float16(2), {'a': np.float64(3)}))).element_spec

@@ -1,6 +1,7 @@
 """Training loops, queues, sessions: the guide's examples and plain NumPy."""
 
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -224,6 +225,21 @@ def test_a_queue_without_its_initializer(graph):
     infeed = pair_feed()
     net = Compiled(lambda: loops.repeat(2, lambda t, a, b: t + a[0], [0.0], infeed))
     with pytest.raises(tf.errors.FailedPreconditionError, match="run its `initializer` first"):
+        net.run()
+
+
+def test_data_are_taken_as_the_program_reads_them(graph):
+    data = Dataset.range(64).map(lambda n: (tf.fill([1 << 16], tf.cast(n, tf.float32)), n, tf.constant(1.0)))
+    infeed = ipu_infeed_queue.IPUInfeedQueue(data)
+    net = Compiled(lambda: loops.repeat(32, lambda t, x, _, one: t + x[0] * one, [0.0], infeed))
+    graph.session.run(infeed.initializer)
+    assert net.run() == [sum(range(32))]
+    tracemalloc.start()
+    assert net.run() == [sum(range(32, 64))]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20  # all 32 are 8 MiB
+    with pytest.raises(tf.errors.OutOfRangeError):
         net.run()
 
 

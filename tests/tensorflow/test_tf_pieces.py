@@ -38,10 +38,10 @@ def test_shards_follow_operands_and_colocation() -> None:
 
 def test_an_infeed_begins_anew_after_its_deleter() -> None:
     queue = ipu_infeed_queue.IPUInfeedQueue(tf.data.Dataset.range(4, output_type=tf.int32))
-    assert queue.take(2)[0].tolist() == [0, 1]
+    assert list(queue.take(2)) == [[0], [1]]
     assert queue.deleter is None
-    assert queue.take(2)[0].tolist() == [0, 1]
-    assert queue.take(1)[0].tolist() == [2]
+    assert list(queue.take(2)) == [[0], [1]]
+    assert list(queue.take(1)) == [[2]]
     assert queue.number_of_tuple_elements == 1
 
 

@@ -133,7 +133,7 @@ def test_another_version_is_named_with_both(fixture: Fixture, model: Any, change
 
 
 def test_another_minor_version_is_compared_and_mentioned(fixture: Fixture, model: Any) -> None:
-    from ipuperf.version import __version__
+    from ipuperf.base.version import __version__
 
     major = __version__.partition(".")[0]
     fixture(update=True).check(model())

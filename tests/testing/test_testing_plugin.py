@@ -21,7 +21,7 @@ import sys
 def test_nothing_is_loaded():
     own = {name for name in sys.modules if name.partition(".")[0] == "ipuperf"}
     assert own <= {
-        *("ipuperf", "ipuperf.version", "ipuperf.runtime", "ipuperf.runtime.aliases"),
+        *("ipuperf", "ipuperf.base", "ipuperf.base.version", "ipuperf.runtime", "ipuperf.runtime.aliases"),
         *("ipuperf.tools", "ipuperf.tools.testing", "ipuperf.tools.testing.plugin"),
     }
     assert "ipuperf.tools.testing.plugin" in own

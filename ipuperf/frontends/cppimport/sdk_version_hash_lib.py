@@ -5,7 +5,7 @@ Source: examples-utils, ``load_lib_utils/sdk_version_hash``.
 
 from __future__ import annotations
 
-from ipuperf.version import __version__
+from ipuperf.base.version import __version__
 
 
 def sdk_version_hash() -> str:

@@ -7,9 +7,9 @@ for them says so.
 
 from __future__ import annotations
 
+from ipuperf.base.version import __version__ as _version
 from ipuperf.ir import ApplicationRuntimeError as poplar_application_runtime_error
 from ipuperf.ir import IrError as popart_exception
-from ipuperf.version import __version__ as _version
 
 from .devices import DeviceInfo, DeviceManager
 from .enums import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 MODE, THREADS = "streamCallbacks.multiThreadMode", "streamCallbacks.numWorkerThreads"
 CALLBACK_OPTIONS = (MODE, THREADS)

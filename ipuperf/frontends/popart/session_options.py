@@ -14,8 +14,8 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from ipuperf.base.near_names import did_you_mean
 from ipuperf.frontends.options import POPART, Member
-from ipuperf.near_names import did_you_mean
 from ipuperf.runtime.effects import tell
 
 from . import enums

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.runtime.effects import tell
 
 TOTAL = "POPDIST_NUM_TOTAL_REPLICAS"

@@ -8,8 +8,8 @@ cycles from the simulation. This module offers upstream's names; see ``ops`` for
 import sys as _sys
 from importlib.util import find_spec as _find_spec
 
+from ipuperf.base.requirements import pip_install as _pip_install
 from ipuperf.frontends.popart.offering import offered as _offered
-from ipuperf.requirements import pip_install as _pip_install
 
 if _find_spec("torch") is None:
     raise ModuleNotFoundError(f"PopTorch programs need PyTorch: {_pip_install('torch')}", name="torch")

@@ -22,7 +22,7 @@ from typing import Any, cast
 import torch
 from torch.utils.data import IterableDataset
 
-from ipuperf.kinds import told
+from ipuperf.base.kinds import told
 
 from .effects import EFFECTS
 from .enums import DataLoaderMode, SharingStrategy

@@ -4,7 +4,7 @@
 raises: ``AssertionError`` or ``ValueError`` (raised explicitly here, so that ``python -O`` changes nothing), each an
 ``Error`` too.
 
-Kinds of arguments are read off annotations (:mod:`ipuperf.kinds`).
+Kinds of arguments are read off annotations (:mod:`ipuperf.base.kinds`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import cast
 
 import torch
 
-from ipuperf.kinds import WHOLE, ArgumentKind, Kinds, is_number
+from ipuperf.base.kinds import WHOLE, ArgumentKind, Kinds, is_number
 
 
 class Error(RuntimeError):

@@ -10,8 +10,8 @@ import logging
 import os
 from typing import Any
 
-from ipuperf.near_names import instead_of
-from ipuperf.progress import clear_of_bars
+from ipuperf.base.near_names import instead_of
+from ipuperf.base.progress import clear_of_bars
 
 TRACE = 5
 #: Upstream's level names and the levels of Python's ``logging`` that they mean; their order is upstream's number.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from ipuperf.requirements import pip_install as _pip_install
+from ipuperf.base.requirements import pip_install as _pip_install
 
 if find_spec("torch_geometric") is None:
     raise ModuleNotFoundError(
@@ -18,8 +18,8 @@ if find_spec("torch_geometric") is None:
 
 from typing import NoReturn
 
+from ipuperf.base.near_names import did_you_mean as _did_you_mean
 from ipuperf.frontends.poptorch import __version__
-from ipuperf.near_names import did_you_mean as _did_you_mean
 
 from .cluster_loader import FixedSizeClusterLoader
 from .collate import FixedSizeCollater, make_exclude_keys

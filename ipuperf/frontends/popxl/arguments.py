@@ -1,4 +1,4 @@
-"""Checks of arguments where functions are called: of their kinds (:mod:`ipuperf.kinds`), and of numbers that
+"""Checks of arguments where functions are called: of their kinds (:mod:`ipuperf.base.kinds`), and of numbers that
 have to be whole, one rule for the whole front end: nothing is rounded.
 
 Allowed as whole numbers are integers of Python and NumPy and zero-dimensional integer arrays; floats (also 2.0) and
@@ -18,9 +18,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from ipuperf.base.kinds import ArgumentKind, Kinds, ParameterKinds, checked, name_of, told
 from ipuperf.frontends.catalogue.arguments import Argument
 from ipuperf.ir import ALL_DTYPES, DType, is_host_data
-from ipuperf.kinds import ArgumentKind, Kinds, ParameterKinds, checked, name_of, told
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager
 from typing import Any, TypeVar, overload
 
+from ipuperf.base.kinds import told
 from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart.locations import ExecutionContext
 from ipuperf.ir import CONTEXT
-from ipuperf.kinds import told
 
 from .arguments import checked_kinds, whole
 from .bindings import BoundOp, OpSettings

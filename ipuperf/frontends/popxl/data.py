@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 from ipuperf.runtime.effects import tell
 
 from .arguments import checked_kinds, whole, wholes

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf import ir as _ir
-from ipuperf.kinds import told
-from ipuperf.near_names import instead_of
+from ipuperf.base.kinds import told
+from ipuperf.base.near_names import instead_of
 
 if TYPE_CHECKING:
     import torch

@@ -6,8 +6,8 @@ type rules, ambiguous in-place changes, autodiff of in-place ops) is one.
 
 from __future__ import annotations
 
+from ipuperf.base.near_names import did_you_mean
 from ipuperf.ir import IrError
-from ipuperf.near_names import did_you_mean
 
 popart_exception = IrError
 

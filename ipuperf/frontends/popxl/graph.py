@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ipuperf import ir as _ir
+from ipuperf.base.kinds import told
 from ipuperf.ir import Graph as _BaseGraph
 from ipuperf.ir.errors import ForeignTensorError
-from ipuperf.kinds import told
 
 from .arguments import checked_kinds
 from .builder import Builder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf import ir as _ir
-from ipuperf.kinds import told
+from ipuperf.base.kinds import told
 
 from .arguments import wholes
 from .dtypes import dtype as _dtype

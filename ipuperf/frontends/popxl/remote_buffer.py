@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ipuperf import ir as _ir
 
 from . import dtypes
 from .arguments import checked_kinds, whole, wholes
 from .builder import current_program
+from .handle import Tensor
 from .replica_grouping import ReplicaGrouping
-
-if TYPE_CHECKING:
-    from .handle import Tensor
 
 
 def _entries(number: int) -> int:

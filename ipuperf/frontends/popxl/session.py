@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ipuperf import ir as _ir
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends.options import POPXL as EFFECTS
 from ipuperf.frontends.popart import DeviceInfo
 from ipuperf.ir import converted
 from ipuperf.lowering.placement import ipus_per_replica
-from ipuperf.near_names import instead_of
 from ipuperf.ops.transfers.remote import check_entries, check_remote_order
 from ipuperf.runtime.executable import Executable, HostOptions
 

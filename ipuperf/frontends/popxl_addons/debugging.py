@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any, Literal
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl.arguments import checked_arguments
-from ipuperf.near_names import instead_of
 
 Level = Literal["TRACE", "DEBUG", "INFO", "WARN"]
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Union
 
+from ipuperf.base.kinds import told
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl.transforms.autodiff import GradGraphInfo
-from ipuperf.kinds import told
 
 if TYPE_CHECKING:
     from .graph import BoundGraph, GraphWithNamedArgs

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends.options import ADDONS as EFFECTS
 from ipuperf.frontends.popxl import Ir
 from ipuperf.frontends.popxl.arguments import checked_arguments
-from ipuperf.near_names import instead_of
 
 LEVELS = ("no_patterns", "minimal", "default", "all")
 

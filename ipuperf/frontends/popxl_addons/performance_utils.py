@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from ipuperf import ir as _ir
 from ipuperf import ops as _k
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl.arguments import checked_arguments
 from ipuperf.frontends.popxl.utils import table_to_string
-from ipuperf.near_names import instead_of
 
 Breakdown = dict[str, Any]
 """Type of op -> (id of an op -> operations, or a called graph -> its own such mapping); ``TOT`` -> the sum."""

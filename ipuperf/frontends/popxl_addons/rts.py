@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from ipuperf.base.kinds import told
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl import ReplicaGrouping, ops
 from ipuperf.frontends.popxl.arguments import checked_arguments
 from ipuperf.frontends.popxl.ops.collectives.collectives import CollectiveOps
-from ipuperf.kinds import told
 
 from .graph import GraphWithNamedArgs
 from .named_replica_grouping import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
+from ipuperf.base.kinds import told
 from ipuperf.frontends import popxl
-from ipuperf.kinds import told
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ipuperf.base.kinds import told
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl.arguments import checked_arguments, whole
 from ipuperf.frontends.popxl.remote_buffer import check_sharding, shard_length
 from ipuperf.frontends.popxl.utils import host_values
 from ipuperf.ir import CONTEXT
-from ipuperf.kinds import told
 from ipuperf.runtime.settings import current_settings
 
 from .dot_tree import DotTree

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from ipuperf.near_names import did_you_mean as _did_you_mean
+from ipuperf.base.near_names import did_you_mean as _did_you_mean
 
 from .compilation import Target
 from .operations import OperationAnalysis

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ipuperf.frontends.enumerations import NativeEnum
-from ipuperf.trace import MEMORY_CATEGORIES
+from ipuperf.trace import MEMORY_CATEGORIES, Trace
 
 from .absent import ReportPart
 from .programs import ComputeSet, Program, Programs
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
 
 GAPS, NOT_ALWAYS = "gaps", "variableNotAlwaysLive"
 _NO_ELEMENTS = "variables are not placed in memory elements"

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import ClassVar, overload
 
 import numpy as np
 
-from ipuperf.trace import Slices, slices
+from ipuperf.trace import Slices, Trace, slices
 
 from .absent import ReportPart
 from .programs import ComputeSet, Program, Programs
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
 
 
 class Cycles(ReportPart):

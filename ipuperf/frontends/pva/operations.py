@@ -7,13 +7,11 @@ itself. Names: graphcore/poptorch ``tests/profiling_test.py``.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from .absent import ReportPart
 from .programs import Program
-
-if TYPE_CHECKING:
-    from .report import Report
+from .report import Report
 
 
 class Location(ReportPart):

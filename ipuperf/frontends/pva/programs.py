@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .absent import ReportPart
+from ipuperf.trace import Trace
 
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from .absent import ReportPart
 
 TYPES = (
     "OnTileExecute",

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.trace import Trace, TraceError
 
 from .absent import ReportPart

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
+from ipuperf.base.near_names import instead_of, near_names
 from ipuperf.frontends.options import Option
-from ipuperf.near_names import instead_of, near_names
 
 from .config_options import OPTIONS, DeviceConnectionType, Types, default_of, types_of
 from .effects import EFFECTS

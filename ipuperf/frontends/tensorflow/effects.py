@@ -3,8 +3,8 @@
 What becomes a tensor, a data set or a type of elements, TensorFlow says itself.
 """
 
+from ipuperf.base.kinds import ANYTHING, WHOLE, Kinds
 from ipuperf.frontends.options import TENSORFLOW as EFFECTS
-from ipuperf.kinds import ANYTHING, WHOLE, Kinds
 
 checked_kinds = Kinds(
     {"int": WHOLE, **dict.fromkeys(("Tensor", "Dataset", "DType", "Variable", "ndarray"), ANYTHING)}

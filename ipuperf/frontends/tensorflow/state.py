@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ipuperf.requirements import pip_install
+from ipuperf.base.requirements import pip_install
 from ipuperf.runtime.run_context import RUN
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import SupportsIndex
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.ir import FLOAT16, FLOAT32, DType
 from ipuperf.machine import Chip, MachineError, load_machine
-from ipuperf.near_names import instead_of
 from ipuperf.ops.work import Convolution, MatMul
 
 from . import works

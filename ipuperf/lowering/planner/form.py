@@ -17,7 +17,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 from ipuperf.ops.work import Convolution
 
 

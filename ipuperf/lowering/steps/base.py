@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from .base import JoinableStep, Place, SharedStep, traffic
 from .inter_ipu import ipus

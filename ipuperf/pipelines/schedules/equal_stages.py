@@ -7,7 +7,7 @@ for these. Steps end together on all IPUs, so a step lasts as long as its busies
 
 from __future__ import annotations
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from .timetable import Cell, ScheduleError, Timetable
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from .timetable import ScheduleError, Timetable
 

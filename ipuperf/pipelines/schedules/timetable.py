@@ -7,10 +7,10 @@ the step. The rules that fill it are in the family modules (``tensorflow_family`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
+from typing import NamedTuple, overload
 
 KINDS = ("F", "R", "B", "W", "I", "O")
 """Kinds of cells, see :class:`Cell`."""
@@ -20,8 +20,7 @@ class ScheduleError(ValueError):
     """The schedule does not allow these stages, micro-batches, devices or options; the message says what it allows."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One stage execution.
 
     Attributes:
@@ -94,6 +93,9 @@ class FoldedSteps(Sequence[Step]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other))
 
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
 
 @dataclass(frozen=True)
 class Timetable:
@@ -150,9 +152,17 @@ class Timetable:
         return self._shortest if isinstance(self.steps, FoldedSteps) else self
 
     @cached_property
-    def kinds(self) -> frozenset[tuple[str, int]]:
+    def times(self) -> dict[tuple[str, int], list[int]]:
+        """For each (kind, stage) the time steps of its micro-batches, in order."""
+        times: dict[tuple[str, int], dict[int, int]] = {}
+        for cell, step in self.when.items():
+            times.setdefault((cell.kind, cell.stage), {})[cell.micro_batch] = step
+        return {what: [steps[number] for number in sorted(steps)] for what, steps in times.items()}
+
+    @property
+    def kinds(self) -> Collection[tuple[str, int]]:
         """The (kind, stage) of all cells."""
-        return frozenset((cell.kind, cell.stage) for step in self.shortest.steps for row in step for cell in row)
+        return self.shortest.times.keys()
 
     def runs(self, kind: str, stage: int, step: int) -> bool:
         """Whether a stage has a cell of a kind in a time step."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.report.arguments import checked
 from ipuperf.report.page.encoding import packed
 from ipuperf.report.page.facts import page_facts

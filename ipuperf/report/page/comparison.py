@@ -11,23 +11,18 @@ import html
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.report import compared
-from ipuperf.report.aligned import aligned
+from ipuperf.report.aligned import Bar, aligned
 from ipuperf.report.arguments import checked
 from ipuperf.report.compared import ComparedFigure
-from ipuperf.report.comparison import COMPARED
+from ipuperf.report.comparison import COMPARED, ComparedRun, Comparison
 from ipuperf.report.comparison_text import label, number
 from ipuperf.report.palette import COMPARE_ALWAYS, COMPARE_NOT_ALWAYS, KIND_COLOURS, KIND_LABELS
 from ipuperf.report.step_time import TIME_PARTS
 from ipuperf.report.text import duration
-
-if TYPE_CHECKING:
-    from ipuperf.report.aligned import Bar
-    from ipuperf.report.comparison import ComparedRun, Comparison
 
 SHOWN_ROWS = 2_000
 """The largest number of rows of a table, the first ones. The page says how many there are."""

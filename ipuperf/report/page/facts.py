@@ -5,7 +5,7 @@ Each view has a module that takes the figures of its view; none of them reads th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.report.faults import fault_facts
 from ipuperf.report.intervals import interval, throughput
@@ -18,11 +18,7 @@ from ipuperf.report.page.op_facts import op_facts
 from ipuperf.report.page.run_facts import UNTOLD, long_run_facts, run_facts
 from ipuperf.report.page.time_facts import timeline
 from ipuperf.report.palette import CATEGORY_COLOURS, KIND_COLOURS, KIND_LABELS, PHASE_COLOURS
-from ipuperf.trace import KINDS, PHASES
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
-
+from ipuperf.trace import KINDS, PHASES, Trace
 
 SAFE_COLOURS: dict[str, str] = {
     "compute": "#d55e00",

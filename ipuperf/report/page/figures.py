@@ -12,13 +12,12 @@ from ipuperf.report.live import Series, link_use, live_memory
 from ipuperf.report.page.encoding import Tables
 from ipuperf.report.step_time import StepTime, followable, step_time
 from ipuperf.report.text import verdicts
-from ipuperf.trace import TABLES, fitting_window
+from ipuperf.trace import TABLES, Trace, Window, fitting_window
 from ipuperf.trace.variables import VariableRows, variable_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace import Trace, Window
 
 _FOLLOWED = 400_000
 """The number of slices up to which live bytes are followed over time. Longer traces show a window from the start."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ipuperf.report.live import Series
 from ipuperf.report.page.encoding import Columns, groups
 from ipuperf.report.waiting import Rates
-from ipuperf.trace import LoopCuts
+from ipuperf.trace import LoopCuts, Shortened
 from ipuperf.trace.summary import union_length
-from ipuperf.trace.traffic import traffic
-
-if TYPE_CHECKING:
-    from ipuperf.report.live import Series
-    from ipuperf.trace import Shortened
-    from ipuperf.trace.traffic import LinkTraffic
+from ipuperf.trace.traffic import LinkTraffic, traffic
 
 _SHOWN = 64
 """The largest number of listed links, the busiest ones."""

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ipuperf.report.live import Series
 from ipuperf.report.page.encoding import Columns, Tables, grouped, lists, runs_of, summed, thinned
 from ipuperf.report.palette import CATEGORY_COLOURS
+from ipuperf.trace import Window
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.folded import ranges
+from ipuperf.trace.variables import VariableRows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.report.live import Series
-    from ipuperf.trace import Window
-    from ipuperf.trace.variables import VariableRows
 
 SHOWN_VARIABLES = 2_000
 """The largest number of listed variables, the largest ones."""

@@ -10,11 +10,11 @@ import numpy as np
 from ipuperf.report.page.encoding import Columns, Tables, lists, summed
 from ipuperf.trace.columns import lookup
 from ipuperf.trace.loops import product
+from ipuperf.trace.variables import VariableRows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.trace.variables import VariableRows
 
 SHOWN_OPS = 5_000
 """The largest number of rows of the table of operations, the costliest ones."""

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ipuperf.report.advice import LEAST_GAIN
-from ipuperf.report.critical_path import path_stretches
+from ipuperf.report.critical_path import CriticalPath, path_stretches
 from ipuperf.report.page.encoding import lists
-from ipuperf.report.step_time import TIME_PARTS
+from ipuperf.report.step_time import TIME_PARTS, StepTime
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ipuperf.report.critical_path import CriticalPath
-    from ipuperf.report.step_time import StepTime
 
 _POINTS = 20_000
 """The largest number of pieces of the critical path that are drawn."""

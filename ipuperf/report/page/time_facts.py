@@ -8,20 +8,17 @@ run of 10^12 steps, or thousands of IPUs, down to single supersteps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipuperf.report.marks import repeated_arrows
 from ipuperf.report.page.encoding import Columns, steps_up
-from ipuperf.trace import PHASES, FoldedHostEvents, FoldedInstances, Window, span
+from ipuperf.trace import PHASES, FoldedHostEvents, FoldedInstances, Trace, Window, span
 from ipuperf.trace.columns import code_of, lookup, numbered
 from ipuperf.trace.folded import REPEATS, FoldedTable, Repeating
 from ipuperf.trace.loops import build_loops, count_executions
 from ipuperf.trace.traffic import folded_traffic
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
 
 _LINKS = 64
 """The largest number of links with a lane, the busiest ones."""

@@ -21,23 +21,21 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean, instead_of
+from ipuperf.base.requirements import pip_install
 from ipuperf.machine import Machine, load_machine, load_scaled
 from ipuperf.machine.figures import UNITS, Figure
-from ipuperf.near_names import did_you_mean, instead_of
-from ipuperf.requirements import pip_install
 from ipuperf.tools.errors import CalibrationError
 from ipuperf.tools.validation.sensitivity import KINDS, moves_bytes_only
 
 from .measurements import Measurement, read_measurements
 from .programs import NamedPrograms, OnMachine, predicted
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PRIORS: Mapping[str, float] = MappingProxyType({"measured": 0.03, "calibrated": 0.15, "assumed": 0.4})
 """Relative standard deviation of a figure before the fit, by its kind. A figure of a data sheet is not fitted."""

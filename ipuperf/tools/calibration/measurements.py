@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 from ipuperf.tools.errors import CalibrationError
 from ipuperf.tools.validation.units import QUANTITIES, UNITS, units_of
 

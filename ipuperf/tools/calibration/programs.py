@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ipuperf.base.near_names import did_you_mean, instead_of
 from ipuperf.ir import IrError
 from ipuperf.lowering.again import read_of
 from ipuperf.machine import Machine, MachineError, load_machine
-from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.runtime.reaching import NotReachedError, executable_of
 from ipuperf.runtime.settings import RunSettings
 from ipuperf.runtime.sources import ScriptError

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ipuperf.kinds import checked
-from ipuperf.requirements import pip_install
+from ipuperf.base.kinds import checked
+from ipuperf.base.requirements import pip_install
 from ipuperf.tools.errors import DatasetError
 
 _SIDE = 28

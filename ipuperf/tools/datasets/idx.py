@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.tools.errors import DatasetError
 
 _ELEMENT_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

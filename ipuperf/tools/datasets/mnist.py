@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.tools.datasets.idx import read_idx
 from ipuperf.tools.errors import DatasetError
 

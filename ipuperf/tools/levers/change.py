@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ipuperf.ir import Ir
-    from ipuperf.lowering import DeviceProgram
-    from ipuperf.pipelines import BuildRequest
-    from ipuperf.runtime.executable import Executable
-    from ipuperf.runtime.model_revision import ModelRequest
+from ipuperf.ir import Ir
+from ipuperf.lowering import DeviceProgram
+from ipuperf.pipelines import BuildRequest
+from ipuperf.runtime.executable import Executable
+from ipuperf.runtime.model_revision import ModelRequest
 
 
 @dataclass(frozen=True)

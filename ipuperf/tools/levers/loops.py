@@ -11,18 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ipuperf.lowering import Repeat, Sequence
+from ipuperf.lowering import DeviceProgram, Repeat, Sequence, Step
 from ipuperf.lowering.steps import ControlStep
 from ipuperf.runtime.model_revision import ModelRequest
 
 from .change import ProgramChange
 from .rerun import Rerun
 from .trial import Lever, Trial, Untried, simulated
-
-if TYPE_CHECKING:
-    from ipuperf.lowering import DeviceProgram, Step
 
 FACTOR = 2
 """The factor by which micro-batches or device iterations are multiplied."""

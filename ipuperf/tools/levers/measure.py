@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from tqdm import tqdm
 
-from ipuperf.kinds import checked
-from ipuperf.progress import shows_progress
+from ipuperf.base.kinds import checked
+from ipuperf.base.progress import shows_progress
 from ipuperf.report.advice import LEAST_GAIN
 
 from .change import ProgramChange

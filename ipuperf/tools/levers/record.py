@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.trace import Trace
 
 from .measure import LeverResults
 from .text import main_effect
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
-
-    from .trial import Trial
+from .trial import Trial
 
 
 @checked()

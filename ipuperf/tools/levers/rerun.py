@@ -15,9 +15,9 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.lowering import DeviceProgram
 from ipuperf.pipelines import BuildRequest, revising
 from ipuperf.runtime.auto_report import VARIABLE
 from ipuperf.runtime.executable import Executable
@@ -25,13 +25,10 @@ from ipuperf.runtime.model_revision import ModelRequest, ModelRevision, revising
 from ipuperf.runtime.origin import Origin, OriginError, read_origin
 from ipuperf.runtime.reaching import NotReachedError, executable_of
 from ipuperf.runtime.settings import RunSettings
+from ipuperf.trace import Trace
 
 from .change import ProgramChange
 from .program_text import ProgramText
-
-if TYPE_CHECKING:
-    from ipuperf.lowering import DeviceProgram
-    from ipuperf.trace import Trace
 
 
 class RerunError(ValueError):

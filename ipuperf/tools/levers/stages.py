@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ipuperf.lowering import DeviceProgram
 from ipuperf.lowering.steps import LocalStep
 from ipuperf.pipelines import BuildRequest
+from ipuperf.trace import Trace
 
 from .change import ProgramChange
 from .layers import ModuleLayer, divided, layers_of, obstacle
 from .rerun import Rerun
 from .trial import Lever, Trial, Untried, simulated
-
-if TYPE_CHECKING:
-    from ipuperf.lowering import DeviceProgram
-    from ipuperf.trace import Trace
 
 CANDIDATES = 4
 """The largest number of divisions that are simulated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.report import TIME_PARTS, duration, step_time
 from ipuperf.report.advice import LEAST_GAIN
 from ipuperf.trace import Trace, TraceError

@@ -7,17 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ipuperf.ir import IrError
 from ipuperf.machine import MachineError
 from ipuperf.simulation import SimulationError
+from ipuperf.trace import Trace
 
 from .change import ProgramChange
 from .rerun import Rerun, RerunError
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
 
 REFUSALS = (IrError, MachineError, RerunError, SimulationError)
 """Errors with which the program, the machine or lowering refuse a change."""

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.requirements import pip_install
+from ipuperf.base.requirements import pip_install
 from ipuperf.tools.errors import SweepError
 
 from .spec import Configuration, Sweep

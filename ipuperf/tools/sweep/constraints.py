@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 from ipuperf.tools.errors import SweepError
 
 _LONGEST = 1_000

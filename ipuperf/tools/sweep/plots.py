@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipuperf.kinds import checked
-from ipuperf.near_names import did_you_mean, instead_of
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean, instead_of
 from ipuperf.tools.errors import SweepError
 from ipuperf.trace import replacing
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from ipuperf.kinds import checked
-from ipuperf.near_names import instead_of
-from ipuperf.progress import shows_progress
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import instead_of
+from ipuperf.base.progress import shows_progress
 from ipuperf.tools.errors import SweepError
 
 from .cluster import on_cluster

@@ -28,13 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import instead_of
+from ipuperf.base.version import __version__
 from ipuperf.machine import MachineError, load_machine, load_scaled
-from ipuperf.near_names import instead_of
 from ipuperf.runtime.settings import AUTO
 from ipuperf.tools.errors import SweepError
 from ipuperf.tools.validation.cases import PROGRAM_KEYS
-from ipuperf.version import __version__
 
 from .constraints import Constraint
 from .table import FORMAT, RESULTS

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.kinds import checked
-from ipuperf.near_names import instead_of
-from ipuperf.requirements import pip_install
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import instead_of
+from ipuperf.base.requirements import pip_install
 from ipuperf.tools.errors import SweepError
 from ipuperf.trace import replacing
 from ipuperf.trace.printable import in_cell, of_cell, with_texts

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ipuperf.base.version import __version__
 from ipuperf.lowering import Again
 from ipuperf.report import interval
 from ipuperf.runtime.run_context import RUN
-from ipuperf.version import __version__
 
 from .programs import Built, SweepPrograms
 from .spec import SEED, Configuration, Sweep

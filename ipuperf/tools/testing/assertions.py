@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ipuperf.tools.testing import measures
 from ipuperf.tools.testing.subject import trace_of
 from ipuperf.tools.testing.text import columns, counted
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 SHOWN = 5
 """Most contributors that a message names."""

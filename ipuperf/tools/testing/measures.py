@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ipuperf.tools.testing.subject import trace_of
-from ipuperf.trace import KINDS, WAITING_KINDS, slice_batches
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import KINDS, WAITING_KINDS, Trace, slice_batches
 
 #: A set of time as sorted, disjoint intervals: starts and ends, in cycles.
 Intervals = tuple[np.ndarray, np.ndarray]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.tools.errors import TuningError
 
 from .evaluate import Outcome

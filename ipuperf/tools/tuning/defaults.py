@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean, instead_of
+from ipuperf.base.requirements import pip_install
 from ipuperf.machine import Machine, load_machine
-from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.pipelines.schedules import SCHEDULES
-from ipuperf.requirements import pip_install
 from ipuperf.tools.errors import CaseError, TuningError
 from ipuperf.tools.sweep import Sweep, read_sweep, script_sweep
 from ipuperf.tools.sweep.spec import MACHINE

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ipuperf.base.version import __version__
 from ipuperf.lowering import Again, DeviceProgram
 from ipuperf.lowering.fitting import Moment
 from ipuperf.report import interval
@@ -19,7 +20,6 @@ from ipuperf.tools.sweep.programs import Built, SweepPrograms
 from ipuperf.tools.sweep.store import Store
 from ipuperf.tools.sweep.table import FORMAT
 from ipuperf.tools.sweep.work import error_text
-from ipuperf.version import __version__
 
 from .local_time import local_cycles
 from .quiet import quiet

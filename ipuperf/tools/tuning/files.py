@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ipuperf.base.version import __version__
 from ipuperf.report.staging import staged
 from ipuperf.tools.sweep import Sweep
-from ipuperf.version import __version__
 
 from .answer import Answer
 from .space import Configuration

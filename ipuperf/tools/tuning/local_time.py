@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from ipuperf.lowering import Repeat, Step
+from ipuperf.lowering import DeviceProgram, Repeat, Step
 from ipuperf.lowering.steps import ControlStep, IoTiles, LocalStep
-
-if TYPE_CHECKING:
-    from ipuperf.lowering import DeviceProgram
 
 
 @dataclass(frozen=True)

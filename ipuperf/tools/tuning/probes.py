@@ -181,8 +181,6 @@ def stash_depths(configuration: Mapping[str, Any], ipus: int, *, heads: bool) ->
     stages = ipus + heads
     again = configuration.get("recompute", "none") != "none"
     count = int(configuration.get("accumulation", 1))
-    if count > 4 * stages:
-        count = 4 * stages + count % (2 * stages)  # depths of longer timetables are the same
     return _stash(schedule_of(configuration), stages, count, again)[:ipus]
 
 

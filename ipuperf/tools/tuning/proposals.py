@@ -6,7 +6,7 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from ipuperf.requirements import pip_install
+from ipuperf.base.requirements import pip_install
 from ipuperf.tools.errors import TuningError
 
 from .evaluate import Outcome

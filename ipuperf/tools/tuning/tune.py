@@ -8,8 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ipuperf.kinds import checked
-from ipuperf.progress import shows_progress
+from ipuperf.base.kinds import checked
+from ipuperf.base.progress import shows_progress
 from ipuperf.tools.errors import TuningError, UnknownOption
 
 from .answer import Answer, answer_of

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,11 +31,9 @@ from ipuperf.ir import (
     TensorSpec,
     Variable,
 )
+from ipuperf.machine import Machine
+from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.handwritten import GRAIN, HandPlacedAdd, HandPlacedTriad
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.tools.validation.cases import Case
 
 PRECISIONS: Mapping[str, tuple[DType, DType]] = {
     "f32": (FLOAT32, FLOAT32),

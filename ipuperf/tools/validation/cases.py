@@ -34,9 +34,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean, instead_of
 from ipuperf.machine import MachineError, load_machine
-from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.tools.errors import CaseError
 from ipuperf.tools.validation.units import QUANTITIES, UNITS, units_of
 

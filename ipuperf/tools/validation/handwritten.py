@@ -7,18 +7,14 @@ measured program; bytes of memory are not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ipuperf import ops
 from ipuperf.ir import TensorSpec
 from ipuperf.ir.attributes import INTEGER, Attribute
+from ipuperf.machine import Chip
 from ipuperf.ops import vertices
 from ipuperf.ops.work import TileCycles, Vertices, Work
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip
 
 GRAIN = 32
 """Elements of float on a tile of a linear mapping (128 bytes)."""

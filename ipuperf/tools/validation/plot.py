@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipuperf.kinds import checked
-from ipuperf.near_names import instead_of
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import instead_of
 from ipuperf.tools.errors import CaseError
 from ipuperf.tools.validation.rows import MISS, Row, summarise
 from ipuperf.trace import replacing

@@ -12,25 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
+from ipuperf.base.near_names import did_you_mean, instead_of
+from ipuperf.base.requirements import pip_install
 from ipuperf.lowering import Phase, Step, ipus_per_replica
 from ipuperf.machine import Machine, load_machine
-from ipuperf.near_names import did_you_mean, instead_of
 from ipuperf.report import weight_update_windows
 from ipuperf.report.intervals import RunProfile, profile
-from ipuperf.requirements import pip_install
 from ipuperf.runtime.executable import Executable, HostOptions
 from ipuperf.runtime.settings import RunSettings, use_settings
 from ipuperf.tools.errors import CaseError, NotAvailable, UnknownOption
 from ipuperf.tools.validation.benchmarks import BENCHMARKS, HOST_BENCHMARKS, Benchmark, Recipe
+from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.roofline import seconds_at_peak
 from ipuperf.tools.validation.units import QUANTITIES, UNITS
-
-if TYPE_CHECKING:
-    from ipuperf.tools.validation.cases import Case
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 
 @dataclass(frozen=True)

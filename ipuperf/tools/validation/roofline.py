@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from ipuperf.report.limits import limits
 from ipuperf.tools.validation.units import QUANTITIES
+from ipuperf.trace import Trace
 
 if TYPE_CHECKING:
     from ipuperf.tools.validation.rows import Row, Run
-    from ipuperf.trace import Trace
 
 COMPUTE = "flops"
 """The resource to which the efficiency applies. The others are ``exchange`` and the kinds of links."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ipuperf.kinds import checked
+from ipuperf.base.kinds import checked
 from ipuperf.tools.errors import NotAvailable
 from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.processes import each

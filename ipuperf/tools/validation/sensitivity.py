@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 
+from ipuperf.base.near_names import instead_of
+from ipuperf.base.requirements import pip_install
 from ipuperf.machine import Machine, load_machine, load_scaled
-from ipuperf.near_names import instead_of
-from ipuperf.requirements import pip_install
 from ipuperf.tools.errors import CaseError, NotAvailable
 from ipuperf.tools.validation.cases import Case
 from ipuperf.tools.validation.processes import each

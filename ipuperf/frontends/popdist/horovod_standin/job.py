@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends import popdist
-from ipuperf.near_names import instead_of
 
 Average, Sum, Adasum, Min, Max, Product = "Average", "Sum", "Adasum", "Min", "Max", "Product"  # for op=
 _OPS = (None, Average, Sum, Adasum, Min, Max, Product)

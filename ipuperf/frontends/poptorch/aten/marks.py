@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from ..errors import UnsupportedError, require
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ipuperf.base.near_names import near_names
 from ipuperf.ir import Stream, Tensor, TensorSpec, Variable
-from ipuperf.near_names import near_names
 from ipuperf.pipelines import Data, GradientOutput, StageOutput, VariableOutput
 
 from ..aten.lowering import TORCH_DTYPES

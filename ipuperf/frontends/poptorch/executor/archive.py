@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from ipuperf.base.version import __version__
 from ipuperf.runtime.program_store import digest_of_sources
 from ipuperf.trace import replacing
-from ipuperf.version import __version__
 
 from ..errors import Error
 

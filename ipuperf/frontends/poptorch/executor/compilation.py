@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ipuperf.collector import collector_paused
+from ipuperf.base.collector import collector_paused
 from ipuperf.frontends.popart.engine_options import callback_threads
 from ipuperf.ir import FLOAT16, Graph, Stream, Variable
 from ipuperf.lowering import DoesNotFitError, NewValues
@@ -39,13 +39,11 @@ from ..export.trace import Traced
 from ..optimisers.classes import OptimiserSpec
 from ..optimisers.streams import new_values_of
 from ..optimisers.update_rules import TorchRule
+from ..options import Options
 from ..options.strategies import PhasedExecution, PipelinedExecution, ShardedExecution
 from .anchors import Anchor, Anchors
 from .partition import IPUS_OF_A_PROCESS
 from .timetables import is_pipelined, plan, recomputes_in_pipeline, recomputing_parts
-
-if TYPE_CHECKING:
-    from ..options import Options
 
 _SYNC_PATTERNS = {
     SyncPattern.Full: "full",

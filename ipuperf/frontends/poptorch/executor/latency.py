@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipuperf.lowering import HostExchange, StreamCopy
+from ipuperf.lowering import DeviceProgram, HostExchange, StreamCopy
+from ipuperf.runtime.executable import Executable
 
-if TYPE_CHECKING:
-    from ipuperf.lowering import DeviceProgram
-    from ipuperf.runtime.executable import Executable
-
-    from .compilation import CompiledModel
+from .compilation import CompiledModel
 
 #: Smallest, largest and mean seconds.
 Latency = tuple[float, float, float]

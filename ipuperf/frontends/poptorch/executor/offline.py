@@ -14,20 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ipuperf.machine import Machine
 from ipuperf.runtime.settings import current_settings, use_settings
+from ipuperf.trace import Trace
 
 from ..errors import Error, checked_kinds
 from ..options import Options
 from .compilation import CompiledModel
 from .poplar import PoplarExecutor
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-    from ipuperf.trace import Trace
 
 
 @checked_kinds("model", "options", "machine")

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ipuperf.ir import DType, Graph, Op, Tensor, Variable
 from ipuperf.ops import Convolutions
 
-if TYPE_CHECKING:
-    from .compilation import CompiledModel
+from .compilation import CompiledModel
 
 _VERSION, _DOMAIN = 1, "ipuperf"
 _TYPES = {"float32": "FLOAT", "float16": "FLOAT16", "int32": "INT32", "uint32": "UINT32", "bool": "BOOL"}

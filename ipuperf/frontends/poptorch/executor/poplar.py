@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ipuperf.numerics import FloatingPointException
+from ipuperf.trace import Trace
 
 from ..blocks import module_repr, recorder
 from ..enums import ConnectionType
@@ -36,9 +37,6 @@ from .popart_ir import serialised
 from .program import ExecutableInputs, Presence, Program, Task, warn_of_gradients
 from .weights import Weights
 from .wrapping import Ties
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
 
 
 def _latency(measure: Callable[[Latencies], Latency]) -> Callable[[PoplarExecutor], Latency]:

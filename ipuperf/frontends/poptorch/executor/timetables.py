@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ipuperf.pipelines import Activation, StageGraph, recomputing
 from ipuperf.pipelines.schedules import (
@@ -19,11 +18,9 @@ from ipuperf.pipelines.schedules import (
 from ..errors import Error
 from ..export.module import ExportedModel
 from ..log import logger
+from ..options import Options
 from ..options.popart import RECOMPUTATION_TYPES
 from ..options.strategies import ParallelPhasedExecution, PhasedExecution, ShardedExecution
-
-if TYPE_CHECKING:
-    from ..options import Options
 
 
 def plan(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,11 +18,9 @@ from ..errors import Error
 from ..log import logger
 from ..optimisers.classes import OptimiserSpec
 from ..optimisers.state import DeviceState, current_loss_scaling
+from .compilation import CompiledModel
 from .program import Program, Task
 from .wrapping import Newest, Ties, fetch_weights
-
-if TYPE_CHECKING:
-    from .compilation import CompiledModel
 
 #: Name, tensor of the module and variable of the program of a parameter or buffer.
 State = tuple[str, torch.Tensor, Variable]

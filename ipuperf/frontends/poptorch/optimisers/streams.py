@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.lowering import NewValues
 from ipuperf.pipelines import LOSS_SCALE, Pipeline
 
+from ..export.module import ExportedModel
 from .classes import OptimiserSpec
-
-if TYPE_CHECKING:
-    from ..export.module import ExportedModel
-    from .update_rules import TorchRule
+from .update_rules import TorchRule
 
 #: PopART's name of the control program.
 OPTIMISER_RUN = "OptimizerFromHost"

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends.options import APPLIED, Option
-from ipuperf.near_names import instead_of
 
 from ..enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from ..errors import require, require_bool, require_int, require_member

@@ -6,10 +6,10 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends.options import NO_EFFECT, Option
 from ipuperf.frontends.popart.engine_options import CALLBACK_OPTIONS, check_callback_option
 from ipuperf.lowering import CollectiveMerging
-from ipuperf.near_names import instead_of
 from ipuperf.pipelines import AutomaticLossScale
 
 from ..errors import require, require_path

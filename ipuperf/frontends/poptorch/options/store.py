@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, TypeVar
 
-from ipuperf.near_names import did_you_mean
+from ipuperf.base.near_names import did_you_mean
 
 _Self = TypeVar("_Self", bound="Freezable")
 _FROZEN = "Can't modify frozen Options"

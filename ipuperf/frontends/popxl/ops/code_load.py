@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipuperf import ops as _k
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from ..arguments import checked_arguments
 from ..context import gcg

@@ -8,9 +8,9 @@ from functools import cache, wraps
 from typing import Any
 
 from ipuperf import ir as _ir
+from ipuperf.base.kinds import ParameterKinds
 from ipuperf.frontends.catalogue.arguments import Argument
 from ipuperf.frontends.options import POPXL as EFFECTS
-from ipuperf.kinds import ParameterKinds
 
 from ..arguments import KINDS, check_wholes, checked_arguments, checked_value, parameters_of, whole_parameters
 from ..builder import current_builder

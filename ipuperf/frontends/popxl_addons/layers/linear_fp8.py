@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.frontends import popxl
 from ipuperf.frontends.popxl import ReplicaGrouping, ops
 from ipuperf.frontends.popxl.arguments import checked_arguments
-from ipuperf.near_names import instead_of
 
 from ..module import Module
 from ..named_tensors import NamedTensors

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
+from ipuperf.base.kinds import told
 from ipuperf.functions import make_all
 from ipuperf.ir import GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import ANYTHING, REQUIRED, Attribute
-from ipuperf.kinds import told
 from ipuperf.ops.transfers.host_call import HostCall
 from ipuperf.ops.work import Work
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.functions import arithmetic, make, make_all, networks
 from ipuperf.ir import FLOAT16, FLOAT32, Tensor
-from ipuperf.near_names import instead_of
 from ipuperf.ops import CtcBeamSearchDecoder, CtcLoss, CtcLossGrad
 
 from ..effects import EFFECTS, checked_kinds

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
-from ipuperf.kinds import told
+from ipuperf.base.kinds import told
 from ipuperf.runtime.replacing import replaced
 
 from ..effects import EFFECTS, checked_kinds

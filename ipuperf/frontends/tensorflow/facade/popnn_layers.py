@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from .recurrences import ACTIVATIONS, RECURRENT_ACTIVATIONS, activation_name, plans, recurrence
 

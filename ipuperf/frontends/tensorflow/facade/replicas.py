@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.python.framework import ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from ..effects import EFFECTS, checked_kinds
 from ..importer import Importer, MadeBy, Value, collectives, marker

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipuperf.near_names import instead_of
+from ipuperf.base.near_names import instead_of
 
 from ..effects import checked_kinds
 from .placing import ipu_shard

@@ -73,18 +73,16 @@ class Feed:
         self._specs = list(specs)
         self._dequeued = False
 
-    def take(self, count: int) -> list[np.ndarray]:
-        """The next elements: an array ``(count, *shape)`` per tensor of an element."""
+    def take(self, count: int) -> Iterator[list[np.ndarray]]:
+        """The next ``count`` elements one by one, each when it is asked for: an array per tensor of an element."""
         raise NotImplementedError
 
-    def _stacked(self, count: int, following: Callable[[], Sequence[tf.Tensor]]) -> list[np.ndarray]:
+    def _each(self, count: int, following: Callable[[], Sequence[tf.Tensor]]) -> Iterator[list[np.ndarray]]:
         """``count`` elements that ``following`` gives one by one."""
-        arrays = [np.empty((count, *spec.shape), spec.dtype.as_numpy_dtype) for spec in self._specs]
-        with context.eager_mode(), tf.device("/CPU:0"):
-            for position in range(count):
-                for array, tensor in zip(arrays, following()):
-                    array[position] = tensor.numpy()
-        return arrays
+        for _ in range(count):
+            with context.eager_mode(), tf.device("/CPU:0"):
+                element = [tensor.numpy() for tensor in following()]
+            yield [np.asarray(value, spec.dtype.as_numpy_dtype) for value, spec in zip(element, self._specs)]
 
     def streams(self, frame: Frame, owner: object) -> Infeed:
         """Streams for the queue in the frame's program, read once per execution of the frame.
@@ -141,14 +139,14 @@ class IteratorFeed(Feed):
         super().__init__("iterator", specs)
         self.handle: tf.Tensor | None = None
 
-    def take(self, count: int) -> list[np.ndarray]:
-        """The next elements.
+    def take(self, count: int) -> Iterator[list[np.ndarray]]:
+        """The next elements, one by one.
 
         Raises:
             tf.errors.OutOfRangeError: there are too few.
         """
         types, shapes = [spec.dtype for spec in self._specs], [spec.shape for spec in self._specs]
-        return self._stacked(
+        return self._each(
             count, lambda: tf.raw_ops.IteratorGetNext(iterator=self.handle, output_types=types, output_shapes=shapes)
         )
 
@@ -281,8 +279,8 @@ class IPUInfeedQueue(Feed):
         """Shapes and types of an element, in the dataset's structure."""
         return self._structure
 
-    def take(self, count: int) -> list[np.ndarray]:
-        """The next elements: an array ``(count, *shape)`` per tensor of an element.
+    def take(self, count: int) -> Iterator[list[np.ndarray]]:
+        """The next elements, one by one: an array per tensor of an element.
 
         Raises:
             tf.errors.OutOfRangeError: there are too few. tf.errors.FailedPreconditionError: the initializer of a queue
@@ -296,12 +294,13 @@ class IPUInfeedQueue(Feed):
                     raise tf.errors.FailedPreconditionError(
                         None, None, f"infeed queue {self.name!r} has not been initialized: run its `initializer` first"
                     )
-            return self._stacked(count, lambda: tf.nest.flatten(self._next()))
+            return self._each(count, lambda: tf.nest.flatten(self._next()))
 
     def _next(self) -> Any:
-        assert self._iterator is not None
         try:
-            element = next(self._iterator)
+            with self._lock:
+                assert self._iterator is not None
+                element = next(self._iterator)
         except StopIteration:
             raise tf.errors.OutOfRangeError(
                 None,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
-from ipuperf.numerics import FloatingPointException
+from ipuperf.numerics import FloatingPointException, StreamedInput
 from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions
 
 from ..importer import Resource, Value, resource_of, tensor_of
@@ -429,7 +430,7 @@ class TracedProgram:
         """
         with self._running:
             executable = self.finish()
-            inputs = self._take_inputs()
+            inputs, elements = self._take_inputs()
             self._load(arguments, variables, number, present)
             for action in self.before_run:
                 action()
@@ -437,6 +438,10 @@ class TracedProgram:
                 outputs = executable.run(inputs)
             except FloatingPointException as error:
                 raise tf.errors.InternalError(None, None, f"Floating point exception: {error}") from error
+            # What nothing has read is used up all the same.
+            for feed_elements in elements:
+                for _ in feed_elements:
+                    pass
             # The axes in front are steps and replicas.
             results = [r if isinstance(r, np.ndarray) else np.asarray(outputs[r][0, 0]) for r in self._results]
             return results, self._changes()
@@ -476,24 +481,62 @@ class TracedProgram:
         self.executable.evaluator.store_variables(values_held.values())
         return {resource: variable.data for resource, variable in values_held.items()}
 
-    def _take_inputs(self) -> dict[_ir.Stream, np.ndarray]:
-        """Elements of the infeeds for one run: element ``t * R + r`` goes to step t of replica r."""
+    def _take_inputs(self) -> tuple[dict[_ir.Stream, StreamedInput], list[Iterator[Any]]]:
+        """Elements of the infeeds for one run, taken as loads read them: element ``t * R + r`` goes to step t of
+        replica r. With the inputs come the elements of each infeed, which are to be used up."""
         assert self.executable is not None
         replicas = self.ir.replication_factor
         required = set(self.executable.evaluator.required_inputs())
-        inputs: dict[_ir.Stream, np.ndarray] = {}
+        inputs: dict[_ir.Stream, StreamedInput] = {}
+        steps_of_feeds = []
         for feed in self.infeeds:
-            arrays = feed.queue.take(feed.count * replicas)
-            for index, stream_first in enumerate(feed.streams):
-                # A stream that nothing reads has gone from the program, but its elements are used up all the same.
-                readers = [stream for stream in feed.streams_of(index) if stream in required]
-                if not readers:
-                    continue
-                title = f"{self.name}: tensor {index} of {feed.queue.name}"
-                array = _ir.converted(arrays[index], stream_first.dtype.numpy, title)
-                array = array.reshape(feed.count, replicas, *stream_first.shape)
-                inputs.update((stream, array) for stream in readers)
-        return inputs
+            steps = self._steps(feed)
+            steps_of_feeds.append(steps)
+            # A stream that nothing reads has gone from the program.
+            readers = [
+                (index, stream)
+                for index in range(len(feed.streams))
+                for stream in feed.streams_of(index)
+                if stream in required
+            ]
+            for (_, stream), own in zip(readers, _parted(steps, [index for index, _ in readers])):
+                inputs[stream] = StreamedInput(own, (feed.count, replicas, *stream.shape), stream.dtype.numpy)
+        return inputs, steps_of_feeds
+
+    def _steps(self, feed: Infeed) -> Iterator[list[np.ndarray]]:
+        """What each step takes of a queue: an array ``(R, *shape)`` per tensor of an element."""
+        replicas = self.ir.replication_factor
+        elements = feed.queue.take(feed.count * replicas)
+        titles = [f"{self.name}: tensor {index} of {feed.queue.name}" for index in range(len(feed.streams))]
+
+        def each() -> Iterator[list[np.ndarray]]:
+            while step := list(itertools.islice(elements, replicas)):
+                stacked = map(np.stack, zip(*step))
+                yield [
+                    _ir.converted(array, stream.dtype.numpy, title).reshape(replicas, *stream.shape)
+                    for array, stream, title in zip(stacked, feed.streams, titles)
+                ]
+
+        return each()
+
+
+def _parted(steps: Iterator[list[np.ndarray]], indices: Sequence[int]) -> list[Iterator[np.ndarray]]:
+    """An iterator over tensor ``index`` of each step for every one of ``indices``. They are read at different times;
+    what only some have taken is kept (``itertools.tee`` keeps up to 57 more)."""
+    waiting: list[deque[np.ndarray]] = [deque() for _ in indices]
+
+    def each(own: deque[np.ndarray]) -> Iterator[np.ndarray]:
+        while True:
+            if not own:
+                step = next(steps, None)
+                if step is None:
+                    return
+                for index, queue in zip(indices, waiting):
+                    queue.append(step[index])
+                del step
+            yield own.popleft()
+
+    return [each(own) for own in waiting]
 
 
 def _known(tensor: tf.Tensor) -> np.ndarray | None:

@@ -17,7 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ipuperf.requirements import pip_install
+from ipuperf.base.requirements import pip_install
 
 try:
     import yaml

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
+from ipuperf.base.near_names import instead_of
 from ipuperf.functions import arithmetic
-from ipuperf.near_names import instead_of
 
 from ...arguments import checked_arguments
 from ...context import ipu

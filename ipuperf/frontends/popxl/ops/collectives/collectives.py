@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from ipuperf import ops as _k
+from ipuperf.base.near_names import instead_of
 from ipuperf.functions import shapes
-from ipuperf.near_names import instead_of
 
 from ... import context
 from ...arguments import checked_arguments

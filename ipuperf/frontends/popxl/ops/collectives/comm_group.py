@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ipuperf.frontends.enumerations import NativeEnum
 
 from ...arguments import whole
-
-if TYPE_CHECKING:
-    from ...ir import Ir
-    from ...replica_grouping import ReplicaGrouping
+from ...ir import Ir
+from ...replica_grouping import ReplicaGrouping
 
 
 class CommGroupType(NativeEnum):

@@ -7,7 +7,7 @@ Raises (when imported):
 import importlib as _importlib
 import sys as _sys
 
-from ipuperf.requirements import pip_install as _pip_install
+from ipuperf.base.requirements import pip_install as _pip_install
 
 from ...state import check_version as _check_version
 from ...surface import make_modules as _make_modules

@@ -81,7 +81,7 @@ class WaitSegments:
             return
         leaf, dur = (np.concatenate(columns) for columns in zip(*self._waits, strict=True))
         self._waits.clear()
-        # Two columns in one number, where it fits, are sorted in a fraction of the time.
+        # Two columns in one number are sorted in a fraction of the time.
         lengths, length = np.unique(dur, return_inverse=True)
         keys, alike = np.unique(leaf * len(lengths) + length, return_inverse=True)
         self.leaf, self.dur = keys // len(lengths), lengths[keys % len(lengths)]

@@ -23,10 +23,24 @@ pytestmark = [
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
-FIGURES = {"remote_variables": 9, "pipelining": 11, "analysis_tour": 3, "optimum": 2, "keras": 2, "from_popvision": 3}
+FIGURES = {
+    "remote_variables": 9,
+    "pipelining": 11,
+    "analysis_tour": 3,
+    "optimum": 2,
+    "keras": 2,
+    "lightning": 2,
+    "from_popvision": 3,
+}
 """Figures a notebook draws at least; one that is not named here draws at least one."""
 
-NEEDS = {"pipelining": "torch", "optimum": "optimum.graphcore", "keras": "tensorflow", "from_torch_profiler": "torch"}
+NEEDS = {
+    "pipelining": "torch",
+    "optimum": "optimum.graphcore",
+    "keras": "tensorflow",
+    "lightning": "lightning",
+    "from_torch_profiler": "torch",
+}
 """A package that a notebook imports and that need not be installed."""
 
 KERNEL = "ipuperf-test"

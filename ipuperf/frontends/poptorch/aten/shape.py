@@ -233,7 +233,11 @@ def upsample_refused(low: Lowering, *_: Any, **__: Any) -> NoReturn:
 
 
 def _nearest(
-    shape: Sequence[int], dtype: torch.dtype, sizes: Sequence[int], factors: Sequence[float | None], exact: bool
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    sizes: Sequence[int],
+    factors: Sequence[float | None],
+    exact: bool = False,
 ) -> list[np.ndarray]:
     """For each axis after the second, which element of the operand each result is.
 

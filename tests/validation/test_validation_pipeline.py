@@ -37,7 +37,7 @@ def test_the_profile_has_one_prediction() -> None:
 
     (row,), _ = predict([profile()])
     (found,), _ = pipeline_mnist.run(pipeline_mnist.VARIANTS[:1])
-    assert row.predicted == found["cycles"] == 1_226_285
+    assert row.predicted == found["cycles"] == 1_230_799
     assert found["cycle"]["links"] == pytest.approx(8_700, abs=50)
 
 

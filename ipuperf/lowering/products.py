@@ -25,9 +25,9 @@ from ipuperf.ir import Tensor
 from ipuperf.ops import work as w
 
 from . import rearrangements
-from .halos import halo_bytes
 from .layout import even
 from .planner.form import describe
+from .planner.halos import halo_bytes
 from .planner.multi import PlacedPlan, plan_multi
 from .planner.originals import ways
 from .planner.plan import ConvolutionPlan, Request

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from ipuperf.ir import FLOAT16
-from ipuperf.lowering.halos import halo_bytes
+from ipuperf.lowering.planner.halos import halo_bytes
 from ipuperf.lowering.planner.works import plan_convolution, plan_product
 from ipuperf.machine import load_machine
 from ipuperf.ops.work import Convolution, MatMul

@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
-from .planner.form import Axis
-from .planner.plan import ConvolutionPlan
+from .form import Axis
+from .plan import ConvolutionPlan
 
 
 def halo_bytes(plan: ConvolutionPlan) -> int:

@@ -1073,7 +1073,6 @@ REFUSED = """
     F.fractional_max_pool2d_with_indices(im, 2, output_size=3)
     F.fractional_max_pool3d(vo, 2, output_size=2)
     F.fractional_max_pool3d_with_indices(vo, 2, output_size=2)
-    F.grouped_mm(x, bw, offs=torch.tensor([1, 3], dtype=torch.int32))
     F.max_pool1d_with_indices(li, 2)
     F.max_pool2d_with_indices(im, 2)
     F.max_pool3d_with_indices(vo, 2)

@@ -114,6 +114,8 @@ WRONG = {
     "no shapes": (lambda d: ipu.serving.export_single_step(double, d, 1, [4]), TypeError, "tf.TensorSpec"),
     "arguments": (lambda d: ipu.serving.export_single_step(double, d, 1, [VECTOR] * 2), ValueError, "2 of them"),
     "iterations": (lambda d: ipu.serving.export_single_step(double, d, 0, [VECTOR]), ValueError, "at least 1"),
+    "iterations of a pipeline": (lambda d: ipu.serving.export_pipeline([double], d, 0), ValueError, "at least 1"),
+    "no stages": (lambda d: ipu.serving.export_pipeline([], d, 1), ValueError, "is empty"),
     "both": (
         lambda d: ipu.serving.export_single_step(double, d, 1, [VECTOR], tf.data.Dataset.from_tensors(X)),
         ValueError,

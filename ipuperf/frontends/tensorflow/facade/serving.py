@@ -58,8 +58,7 @@ def export_single_step(
         ValueError: a directory with files in it, no signature or two, names that do not fit; TypeError: a signature of
         something else.
     """
-    if iterations < 1:
-        raise ValueError(f"iterations must be at least 1, got {iterations}")
+    _check_iterations(iterations)
     path = _emptied(export_dir, purge_export_dir)
     before = _Step.of(preprocessing_step, "preprocessing_step", preprocessing_step_signature, input_dataset)
     own_data = input_dataset if before is None else None
@@ -97,6 +96,10 @@ def export_pipeline(
         device_mapping, pipeline_schedule, poplar_options, name: as of ``pipelining_ops.pipeline``.
         predict_step_signature: of the first stage, with or without ``inputs``.
     """
+    # Checked before the directory is emptied.
+    _check_iterations(iterations)
+    if not computational_stages:
+        raise ValueError("computational_stages is empty; allowed: one function or more")
     path = _emptied(export_dir, purge_export_dir)
     constants = [tf.convert_to_tensor(value) for value in inputs or ()]
     before = _Step.of(preprocessing_step, "preprocessing_step", preprocessing_step_signature, input_dataset)
@@ -256,6 +259,11 @@ def _inputs(model: Any, batch_size: int | None) -> tuple[Any, Specs]:
         name = tensor.name.partition(":")[0].replace("/", "_") if hasattr(tensor, "name") else f"input_{number}"
         signature.append(tf.TensorSpec([size, *tensor.shape[1:]], tensor.dtype, name=name))
     return structure, signature
+
+
+def _check_iterations(iterations: int) -> None:
+    if iterations < 1:
+        raise ValueError(f"iterations must be at least 1, got {iterations}")
 
 
 def _emptied(directory: str, purge: bool) -> Path:

@@ -260,13 +260,10 @@ def _variables(kinds: list[StorageKind], profile: Profile, numbers: Mapping[Op, 
 def _intervals(main: Block, number: Mapping[int, int], count: int) -> list[LiveIntervals]:
     """Live intervals of each of ``count`` variables; ``number`` is the variable of each kind."""
     parts: list[list[tuple[tuple[tuple[int, int], ...], np.ndarray]]] = [[] for _ in range(count)]
-    # Most variables live as another one does.
-    shared: dict[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]] = {}
     for block, begins in main.begins().items():
         spans: dict[int, set[tuple[int, int]]] = {}
         for kind, begin, end in block.lives.tolist():
             spans.setdefault(number[kind], set()).add((begin, end))
         for variable, ranges in spans.items():
-            listed = tuple(sorted(ranges))
-            parts[variable].append((shared.setdefault(listed, listed), begins))
+            parts[variable].append((tuple(sorted(ranges)), begins))
     return [LiveIntervals(tuple(found)) for found in parts]

@@ -32,7 +32,7 @@ from ipuperf.trace import replacing
 from .cache import trim, use
 
 #: The number grows with each change that makes older files unreadable.
-_FORMAT = "ipuperf.program 1"
+_FORMAT = "ipuperf.program 2"
 _SUFFIX, _DOCUMENT, _ARRAY = ".program", "document.json", ".npy"
 # The earliest time that a zip file can state: equal programs then give equal files.
 _TIME = (1980, 1, 1, 0, 0, 0)

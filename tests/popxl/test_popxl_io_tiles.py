@@ -90,12 +90,6 @@ def test_constants_are_on_the_tiles_of_their_readers() -> None:
         assert session.executable.device_program.io_tiles == 32
 
 
-@pytest.mark.parametrize("value", [-1, 2.5, True])
-def test_bad_numbers_of_tiles(value: object) -> None:
-    with pytest.raises(ValueError, match=r"num_io_tiles is .*; a whole number of at least 0 is needed"):
-        popxl.Ir().num_io_tiles = value
-
-
 def test_a_call_is_counted_once_beside_steps_of_the_io_tiles() -> None:
     ir = popxl.Ir(4)
     ir.num_io_tiles = 32

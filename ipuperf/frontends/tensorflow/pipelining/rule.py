@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -13,18 +12,14 @@ from ipuperf import ir as _ir
 from ipuperf.ops import CopyVarUpdate
 from ipuperf.pipelines import UpdateRule
 from ipuperf.pipelines.clipping import Reduced, meeting_place, moved
+from ipuperf.pipelines.scope import Scope
 
 from ..importer import Resource, Value, resource_of, tensor_of
 from ..importer.tracer import TracedFunction
 from ..importer.tracing import Frame, use_frame
 from ..importer.values import narrowed
-from ..programs.program import spec_of
+from ..programs.program import TracedProgram, spec_of
 from .update_slices import Slicer, UpdateSlice, elementwise
-
-if TYPE_CHECKING:
-    from ipuperf.pipelines.scope import Scope
-
-    from ..programs.program import TracedProgram
 
 
 class UpdateFrame(Frame):

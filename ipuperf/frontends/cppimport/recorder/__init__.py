@@ -148,7 +148,17 @@ def compiled(sources: Sequence[Path]) -> Recorder:
     Raises:
         CompileError: the compiler does not take them; its first error.
     """
-    command = [compiler() or "g++", "-std=c++17", "-w", "-O0", "-fPIC", "-shared", "-DONNX_NAMESPACE=onnx"]
+    command = [
+        compiler() or "g++",
+        "-std=c++17",
+        "-w",
+        "-O0",
+        "-fPIC",
+        "-shared",
+        "-DONNX_NAMESPACE=onnx",
+        "-include",
+        "stddef.h",
+    ]
     command += ["-fmax-errors=1", "-fvisibility-inlines-hidden"]
     if sys.platform == "linux":
         # Each library has registers of its own.
@@ -279,7 +289,11 @@ def _recorded(source: LibraryOp, specs: _Specs) -> Recording | str:
             parts_of.append(specs[first : first + count])
             first += count
         operands = tuple(parts_of)
-    answer = source.recorder.answer([source.kind, source.name, source.values, operands, levels])
+    # A function is called by its address, which another process finds elsewhere.
+    name: Any = source.name
+    if source.kind in ("build", "build_grad"):
+        name = (source.recorder.function(name[0]), *name)
+    answer = source.recorder.answer([source.kind, name, source.values, operands, levels])
     if "error" in answer:
         return str(answer["error"])
     try:

@@ -53,7 +53,6 @@ struct DebugContext {
   DebugContext(const std::string &text, SourceLocation = {}) : name(text) {}
   DebugContext(const DebugInfo &, const std::string &text = "") : name(text) {}
   DebugContext(const DebugNameAndId &id, const std::string &text = "") : name(id.name + text) {}
-  DebugContext(const DebugContext &, const std::string &text) : name(text) {}
   std::string getPathName() const { return name; }
 };
 
@@ -102,6 +101,9 @@ struct Interval {
   std::size_t begin() const { return lower; }
   std::size_t end() const { return upper; }
   std::size_t size() const { return upper - lower; }
+  bool operator==(const Interval &other) const { return lower == other.lower && upper == other.upper; }
+  bool operator!=(const Interval &other) const { return !(*this == other); }
+  bool operator<(const Interval &other) const { return std::tie(lower, upper) < std::tie(other.lower, other.upper); }
 };
 
 class Tensor {

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include <array>
+#include <cassert>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

@@ -12,7 +12,7 @@ Calls are followed into the called graphs. An op that leads nowhere belongs to i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from .graph import Graph, callees_first, calling
@@ -48,25 +48,22 @@ def sources_of(main: Graph) -> Sources:
         _note_readers(order, calls, ops, readers)
         _note_makers(order, calls, changing, ops, readers, makers)
         _note_readers(order, calls, ops, readers)
-        _pass_on(list(chain.from_iterable(calls.values())), (readers, makers))
+        _pass_on(chain.from_iterable(calls.values()), (readers, makers))
     return Sources(ops, readers)
 
 
-def _pass_on(calls: Sequence[_Call], sources: Sequence[_OfTensors]) -> None:
+def _pass_on(calls: Iterable[_Call], sources: Sequence[_OfTensors]) -> None:
     """Let inputs of called graphs know what their operands lead to; the first call that knows anything counts."""
-    for known in sources:
-        # One callee may have very many calls, so only the inputs that are still to be told are looked at.
-        open_inputs: dict[Graph, list[tuple[int, Tensor]]] = {}
-        for callee, operands in calls:
-            if callee not in open_inputs:
-                open_inputs[callee] = [(i, tensor) for i, tensor in enumerate(callee.inputs) if tensor not in known]
-            waiting = open_inputs[callee]
-            if not waiting:
-                continue
-            known.update(
-                [(tensor, known[operands[i]]) for i, tensor in waiting if i < len(operands) and operands[i] in known]
-            )
-            open_inputs[callee] = [(i, tensor) for i, tensor in waiting if tensor not in known]
+    operands_of: dict[Graph, list[Sequence[Tensor]]] = {}
+    for callee, operands in calls:
+        operands_of.setdefault(callee, []).append(operands)
+    for callee, lists in operands_of.items():
+        # Very many calls may pass one operand, which is looked up once.
+        for tensor, column in zip(callee.inputs, map(dict.fromkeys, zip_longest(*lists)), strict=False):
+            for known in sources:
+                source = None if tensor in known else _first(column, known)
+                if source is not None:
+                    known[tensor] = source
 
 
 def _note_readers(

@@ -15,9 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ipuperf.tools.errors import BaselineError
-
 if TYPE_CHECKING:
+    from ipuperf.tools.errors import BaselineError
     from ipuperf.tools.testing.assertions import (
         assert_bubble,
         assert_fits,

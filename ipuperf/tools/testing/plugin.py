@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ipuperf.tools.testing.fixture import CycleBaseline, Ledger
+if TYPE_CHECKING:
+    from ipuperf.tools.testing.fixture import CycleBaseline, Ledger
 
 _LEDGER: pytest.StashKey[Ledger] = pytest.StashKey()
 

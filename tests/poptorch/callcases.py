@@ -1,7 +1,5 @@
 """Calls of PyTorch with arguments of every kind, a line each, by subject: names that stand in them are operands."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

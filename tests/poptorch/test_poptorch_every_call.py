@@ -1,7 +1,5 @@
 """Calls of PyTorch with arguments of every kind: values and gradients as PyTorch's, and the ops they become."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Operations in C++ that programs load: functions in Python stand for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 from typing import Any

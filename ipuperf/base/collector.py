@@ -10,10 +10,23 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_MOST = 3_000_000
+"""Objects that no collection has seen, before there is one."""
+
+
+class _Unseen:
+    """How many objects sections have left since the last collection after one."""
+
+    objects = 0
+
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause garbage collection inside; afterwards it is on if it was on before. It also works as a decorator."""
+    """Pause garbage collection inside; afterwards it is on if it was on before. It also works as a decorator.
+
+    The first collection afterwards would walk over all that the section made. So these objects count as old ones, until
+    there are very many.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -21,4 +34,12 @@ def collector_paused() -> Iterator[None]:
     finally:
         # Nested uses leave it off until the outermost one ends.
         if enabled:
+            _Unseen.objects += gc.get_count()[0]
+            if _Unseen.objects > _MOST:
+                gc.collect()
+                _Unseen.objects = 0
+            # What the user has frozen stays so.
+            elif not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

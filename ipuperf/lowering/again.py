@@ -14,6 +14,7 @@ never taken for another. A :class:`KeptPrograms` keeps programs for other proces
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol
@@ -56,12 +57,12 @@ class _Lowered:
 
 
 class KeptPrograms(Protocol):
-    """A store of lowered programs for other processes; its keys are plain values with a complete ``repr``."""
+    """A store of lowered programs for other processes; its keys are digests (SHA-256) as hexadecimal text."""
 
-    def read(self, description: Any) -> DeviceProgram | None:
-        """The program with this description, None where there is none."""
+    def read(self, key: str) -> DeviceProgram | None:
+        """The program with this key, None where there is none."""
 
-    def write(self, description: Any, program: DeviceProgram) -> None:
+    def write(self, key: str, program: DeviceProgram) -> None:
         """Keep a program."""
 
 
@@ -135,7 +136,8 @@ def _through(
     if is_extended():
         return lower()
     try:
-        key = _value(read), program_description
+        # Everything in it is plain, so its text states everything.
+        key = hashlib.sha256(repr((_value(read), program_description)).encode()).hexdigest()
     except Unlike:
         return lower()
     program = store.read(key)

@@ -59,7 +59,10 @@ class OpSteps:
 
     def for_op(self, op_id: int) -> OpSteps:
         """The same steps for the op with this number in the op table."""
-        steps = [step.for_op(op_id) for step in self.steps]
+        # The passes of a product and the time steps of a sequence are few objects, and stay so.
+        distinct = {id(step): step for step in self.steps}
+        copies = {number: step.for_op(op_id) for number, step in distinct.items()}
+        steps = [copies[id(step)] for step in self.steps]
         return OpSteps(
             steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere, self.sender, self.plans
         )

@@ -487,7 +487,7 @@ class Executable:
         """
         # New values before the first run are part of loading, so that run does not count.
         options = self.options
-        if options.values_each_run or options.new_values is None or 2 * self._value_runs <= self.runs - 1:
+        if options.values_each_run or options.new_values is None or 2 * self._value_runs <= max(self.runs - 1, 0):
             return self
         return self._with_values_each_run
 

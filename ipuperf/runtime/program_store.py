@@ -20,7 +20,6 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from ipuperf.trace import replacing
 from .cache import trim, use
 
 #: The number grows with each change that makes older files unreadable.
-_FORMAT = "ipuperf.program 1"
+_FORMAT = "ipuperf.program 2"
 _SUFFIX, _DOCUMENT, _ARRAY = ".program", "document.json", ".npy"
 # The earliest time that a zip file can state: equal programs then give equal files.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -79,12 +78,9 @@ class ProgramStore:
         self.folder = Path(folder)
         self._trimmed = trimmed
 
-    def read(self, description: Any) -> DeviceProgram | None:
-        """Return the program stored for this description, or None if no readable file is there.
-
-        The description consists of plain values whose ``repr`` states everything.
-        """
-        path = self._path(description)
+    def read(self, key: str) -> DeviceProgram | None:
+        """Return the program stored under this digest, or None if no readable file is there."""
+        path = self._path(key)
         try:
             with zipfile.ZipFile(path) as file:
                 document = json.loads(file.read(_DOCUMENT))
@@ -102,9 +98,9 @@ class ProgramStore:
             logger.info("%s cannot be read (%s: %s); it is written anew", path, type(error).__name__, error)
             return None
 
-    def write(self, description: Any, program: DeviceProgram) -> None:
+    def write(self, key: str, program: DeviceProgram) -> None:
         """Store a program. If the folder cannot be written to, the log gets a warning."""
-        path = self._path(description)
+        path = self._path(key)
         try:
             document, tables = stored(program)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,8 +118,8 @@ class ProgramStore:
             level = logging.INFO if self._trimmed else logging.WARNING
             logger.log(level, "The lowered program cannot be kept in %s: %s", self.folder, error)
 
-    def _path(self, description: Any) -> Path:
-        return self.folder / f"{hashlib.sha256(repr(description).encode()).hexdigest()}{_SUFFIX}"
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
 
 
 def _put(file: zipfile.ZipFile, name: str, content: bytes) -> None:

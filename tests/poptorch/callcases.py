@@ -552,6 +552,10 @@ SUBJECTS = {
         F.scaled_dot_product_attention(aq, aq, aq, attn_mask=torch.where(c[:, :3], 0.5, float('-inf')))
         F.scaled_dot_product_attention(aq, aq, aq, attn_mask=x[:, :3])
         k[:, None] @ l
+        F.grouped_mm(x, li, offs=d[0, :2])
+        F.grouped_mm(x.mT, y, offs=d[0, :2])
+        F.grouped_mm(k, li[0], offs=d[1, :2] * 4)
+        F.grouped_mm(k, li)
         """,
     "shapes": """
         torch.cat([x, y])

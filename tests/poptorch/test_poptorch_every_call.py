@@ -109,7 +109,7 @@ MODULES = {
 #: Tools of the module itself, and products in formats of floating point that no IPU has.
 NO_CALLS = {
     *("Optional", "assert_int_or_pair", "boolean_dispatch", "handle_torch_function", "has_torch_function"),
-    *("has_torch_function_unary", "has_torch_function_variadic", "grouped_mm", "scaled_grouped_mm", "scaled_mm"),
+    *("has_torch_function_unary", "has_torch_function_variadic", "scaled_grouped_mm", "scaled_mm"),
 }  # fmt: skip
 
 

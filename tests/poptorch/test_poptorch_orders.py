@@ -73,6 +73,13 @@ def test_scalars_have_one_axis_for_positions(check_all: Any) -> None:
     check_all(SCALARS, torch.tensor(1.5))
 
 
+def test_histograms_of_whole_numbers(stages: Any) -> None:
+    """PyTorch has them on other devices than the CPU only."""
+    exported = export_model(Called(lambda x: torch.histc(x, 4, -1, 3)), (EQUAL.int(),))
+    (counts,) = stages(exported, [EQUAL.int()]).outputs
+    assert counts.tolist() == np.histogram(EQUAL.numpy(), 4, (-1, 3))[0].tolist()
+
+
 def test_running_products_of_zeros_have_gradients(check_all: Any) -> None:
     check_all({"cumprod": lambda x: (x.cumprod(1), x.prod(1))}, torch.tensor([[2.0, 0.0, 3.0, 0.0, 5.0]]))
 

@@ -103,6 +103,8 @@ def test_without_a_clock_nothing_is_simulated() -> None:
 @pytest.mark.parametrize(
     ("actions", "with_values"),
     [
+        ("", False),
+        ("run", False),
         ("run run run", False),
         ("run bring run", True),
         ("run run bring run", False),

@@ -18,6 +18,7 @@ from ipuperf import ops
 from ipuperf.ir import FLOAT16, Builder, Ir, Stream, TensorSpec, Variable
 from ipuperf.lowering import Again, DeviceProgram, DoesNotFitError, stored
 from ipuperf.lowering.compilation import Compilation
+from ipuperf.lowering.program import OpInfo
 from ipuperf.lowering.stored import UnlistedValue, restored
 from ipuperf.runtime import program_store
 from ipuperf.runtime.executable import Executable, LoweringOptions
@@ -156,8 +157,8 @@ def test_damaged_and_foreign_files_are_written_anew(tmp_path: Path, lowered: lis
     inside = 200  # of the compressed document
     bad = [b"", b"no zip", good[: len(good) // 2], good[:inside] + bytes([good[inside] ^ 255]) + good[inside + 1 :]]
     bad += [_changed(path, versions={"format": "another"}), _changed(path, versions=None), _changed(path, atoms=[])]
-    bad += [_changed(path, classes=["Popen"]), _changed(path, fields=[])]
-    bad += [_changed(path, rows=["eval", "dict", "tuple"])]
+    bad += [_changed(path, groups=groups) for groups in ([], [["Popen", [], 1]], [["DeviceProgram", ["name"], 1]])]
+    bad += [_changed(path, groups=[["tuple", [], 1]]), _changed(path, groups=[["OpInfo", list(OpInfo._fields), 10**9]])]
     for number, content in enumerate(bad):
         path.write_bytes(content)
         with another_process():

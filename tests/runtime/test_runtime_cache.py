@@ -113,8 +113,9 @@ lowered = [executable(None, program(rows=rows)).device_program for rows in (32, 
 with mock.patch.object(program_store, "trim", lambda folder: cache.trim(folder, 20_000)):
     for number in range(30):
         for key, made in enumerate(lowered):
-            store.write((number % 3, key), made)
-            found = store.read((number % 3, key))
+            digest = f"{10 * (number % 3) + key:064x}"
+            store.write(digest, made)
+            found = store.read(digest)
             assert found is None or everything(found) == everything(made)
 """
     arguments = [sys.executable, "-c", code, str(tmp_path), *sys.path]

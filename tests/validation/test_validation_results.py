@@ -1,5 +1,7 @@
 """The committed results: complete, said by the tables of the documents, and what a fresh run predicts."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -19,6 +19,7 @@ from ipuperf.runtime.custom_ops import Identifier, register, registered
 from ipuperf.runtime.effects import tell
 
 from . import is_vendors, refused
+from .recorder import described_by, library_of, records
 from .sources import digest, without_comments
 
 _REMAP: Mapping[Identifier, type[Op]] = {("RemapCE", "ai.graphcore", 1): Remap}
@@ -70,8 +71,15 @@ def load(source: Path) -> None:
         return
     identifiers = identifiers_of(source)
     missing = [name for name, domain, version in identifiers if registered((name, domain, version)) is None]
-    if missing or not identifiers:
+    if not missing and identifiers:
+        return
+    if not records(source):
         raise refused(", ".join(missing) or source.stem, str(source))
+    recorder = library_of(source)
+    for name, domain, version in recorder.contents["ops"]:
+        # A description in Python counts more.
+        if registered((name, domain, version)) is None:
+            register((name, domain, version), described_by(recorder, name, domain, version))
 
 
 def identifiers_of(source: Path) -> list[Identifier]:

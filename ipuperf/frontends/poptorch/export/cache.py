@@ -63,7 +63,10 @@ def cached(
             _write(path, traced)
         return traced
     traced = None if path is None else _read(path)
-    if traced is None:
+    if traced is not None:
+        # Its constants are the file's: the module cannot change them.
+        _KEPT.put(key, traced)
+    else:
         # Random numbers that forward draws on the host become constants: another export has others.
         drawn = _drawn()
         traced = trace()
@@ -72,8 +75,8 @@ def cached(
             return traced
         if path is not None:
             _write(path, traced)
-    with suppress(NotStorable):  # what no file could hold is not kept either
-        _KEPT.put(key, lasting(traced))
+        with suppress(NotStorable):  # what no file could hold is not kept either
+            _KEPT.put(key, lasting(traced))
     return traced
 
 

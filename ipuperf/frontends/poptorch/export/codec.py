@@ -35,6 +35,7 @@ from ..options.effects import Ledger
 from .lines import tags_of
 from .reuse import Simplified
 from .structure import Branch, Fixed, Leaf
+from .surroundings import no_code
 from .trace import Traced
 
 _KIND = "~"
@@ -246,9 +247,9 @@ def restored(content: Mapping[str, Any], tensors: list[torch.Tensor]) -> Traced:
         ],
         [OutputSpec(OutputKind[kind], TensorArgument(name), target) for kind, target, name in content["outputs"]],
     )
-    program = Simplified(
-        torch.fx.GraphModule(torch.nn.Module(), graph), signature, decode(content["constants"], tensors)
-    )
+    with no_code():
+        module = torch.fx.GraphModule(torch.nn.Module(), graph)
+    program = Simplified(module, signature, decode(content["constants"], tensors))
     uses, results, multi_convs = (decode(content[name], tensors) for name in ("uses", "results", "multi_convs"))
     return Traced(program, uses, results, multi_convs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -417,11 +418,16 @@ def _readers(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
             yield user
 
 
+@functools.lru_cache(maxsize=1024)
+def _signature(handler: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(handler)
+
+
 def _accepts(handler: Callable[..., Any], node: torch.fx.Node) -> bool:
     """Whether a handler takes the arguments of a node."""
     # The arguments are bound without a call: a TypeError from inside the handler is a defect, not a missing option.
     try:
-        inspect.signature(handler).bind(None, *node.args, **node.kwargs)
+        _signature(handler).bind(None, *node.args, **node.kwargs)
     except TypeError:
         return False
     return True

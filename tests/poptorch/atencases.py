@@ -1,5 +1,7 @@
 """Operands of the tests of aten ops."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch

@@ -1,5 +1,7 @@
 """Fixtures of the tests of PopTorch."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

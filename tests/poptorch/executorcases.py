@@ -1,5 +1,7 @@
 """Models for the executor's tests, and gradient accumulation written down with PyTorch."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any

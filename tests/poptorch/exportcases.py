@@ -1,5 +1,7 @@
 """What the tests of exported modules share."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

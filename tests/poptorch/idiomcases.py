@@ -4,6 +4,8 @@
 numbers for each sample, or for all of them.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any

@@ -3,6 +3,8 @@
 A model gives its loss. Inputs that are whole numbers stay so in float16. GELU is the tanh form, as PopART's is.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import torch

@@ -1,5 +1,7 @@
 """What calls come to, as text: for tests of many small calls."""
 
+from __future__ import annotations
+
 import re
 import warnings
 from collections.abc import Callable, Iterable

@@ -1,5 +1,7 @@
 """A plain evaluator of exported stage graphs and of their gradients, one replica, op after op."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ without PyTorch, for the table in the documentation. A case is a function and it
 gradients, which are compared too.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

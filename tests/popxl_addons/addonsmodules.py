@@ -1,5 +1,7 @@
 """Modules that ``test_addons_programs.py`` writes programs with."""
 
+from __future__ import annotations
+
 from functools import partial
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The vendor's tutorials as code cells, and the front ends under their upstream names."""
 
+from __future__ import annotations
+
 import re
 import sys
 import types

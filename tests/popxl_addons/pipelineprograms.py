@@ -1,5 +1,7 @@
 """A small network in pipeline stages as a user writes it, and the same in plain NumPy."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any

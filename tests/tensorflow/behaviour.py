@@ -1,5 +1,7 @@
 """Programs of TensorFlow's first version switch the second one off for the whole process."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 

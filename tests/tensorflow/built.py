@@ -3,6 +3,8 @@
 Nothing in it depends on values that are computed, on costs, or on what ran before in the process.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass

@@ -1,5 +1,7 @@
 """Keras models on simulated IPUs beside the same models on the CPU, as tests of this room use them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any

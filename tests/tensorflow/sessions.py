@@ -1,5 +1,7 @@
 """Programs of version 1 in a graph and a session of their own, as tests use them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any

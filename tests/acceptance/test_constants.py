@@ -1,8 +1,6 @@
 """Figures about hardware stand in ``ipuperf/machine/data``: no constant of the code is one, and none is for a published
 row. What cannot be tested is a number within a formula; its docstring names the source."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import re

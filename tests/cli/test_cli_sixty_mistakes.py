@@ -4,8 +4,6 @@ Wrong command lines are one line on standard error and exit code 2. A program's 
 traceback. That of a name that does not exist ends in the program's line.
 """
 
-from __future__ import annotations
-
 import shlex
 import traceback
 from collections.abc import Callable

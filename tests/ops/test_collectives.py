@@ -1,7 +1,5 @@
 """Collectives against loops over replica groups in plain NumPy."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Calls and loops: rules, what they change, gradients through calls, work. Values by value and by reference are tested
 with the evaluator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

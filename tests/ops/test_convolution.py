@@ -1,7 +1,5 @@
 """Convolution and its gradients against PyTorch: shapes, strides, padding, dilation, groups, replicas, fp16, cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

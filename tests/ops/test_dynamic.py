@@ -1,7 +1,5 @@
 """Dynamic slices and updates and IncrementMod against NumPy, two replicas with different positions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

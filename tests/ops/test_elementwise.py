@@ -1,7 +1,5 @@
 """Binary element-wise ops against NumPy and PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Gather, its gradient, scatter and one-hot against PyTorch and plain NumPy."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

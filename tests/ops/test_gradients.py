@@ -1,7 +1,5 @@
 """Autodiff with the ops' gradients: a whole MLP against PyTorch, and kernels that allocate nothing."""
 
-from __future__ import annotations
-
 import itertools
 import tracemalloc
 

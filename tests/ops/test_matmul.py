@@ -1,7 +1,5 @@
 """Matrix products against NumPy and PyTorch: all ranks, broadcasting, fp16, passes, cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

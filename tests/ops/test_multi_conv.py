@@ -1,7 +1,5 @@
 """MultiConv: one op in the place of several convolutions, with their values and gradients."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipuperf import ir, ops

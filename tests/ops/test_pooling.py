@@ -1,7 +1,5 @@
 """Pooling and its gradients against PyTorch: windows, padding, ceil mode, ties, replicas, fp16, cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

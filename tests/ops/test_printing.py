@@ -1,7 +1,5 @@
 """Tensors printed while a program runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,6 @@
 """Recurrent layers as TensorFlow has them: values and gradients against the same steps written out with PyTorch's
 functions; what their vertices and rows ask for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

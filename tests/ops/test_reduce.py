@@ -1,7 +1,5 @@
 """Reductions against NumPy and PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Logarithms of sums, LAMB's sum of squares, medians and histograms against NumPy and PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Remote loads and stores: rules, entry checks at build time, work. Values are tested with the evaluator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Interpolation against PyTorch, ONNX' definitions by hand, and regions of interest against plain loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """Reshape, Transpose, Slice, Concat, Expand, Init: values, when views are allowed, gradients, errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The Cholesky factor and triangular equations against PyTorch: values, gradients, errors and cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Unary ops, casts and copies against NumPy and PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

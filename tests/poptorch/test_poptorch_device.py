@@ -1,7 +1,5 @@
 """Within ``forward`` tensors are on an IPU, and what is made where they are works; PyTorch as the oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

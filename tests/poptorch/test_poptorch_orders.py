@@ -1,7 +1,5 @@
 """Orders, buckets, running sums and products, bags, CTC: what the table of supported operations does not try."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Collectives: ``replicated_slice``, the reductions besides the usual ones, ``CommGroup``, ``all_reduce`` of IPUs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

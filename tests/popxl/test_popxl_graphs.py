@@ -1,7 +1,5 @@
 """Names, graphs, order and calls of the PopXL front end."""
 
-from __future__ import annotations
-
 import gc
 import re
 import weakref

@@ -1,7 +1,5 @@
 """``popxl.io_tiles``, ``ops.io_tile_copy`` and ``Ir.num_io_tiles``: a loop that loads while it computes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

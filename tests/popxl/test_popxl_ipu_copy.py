@@ -1,7 +1,5 @@
 """``ops.ipu_copy``, slices at run-time positions, counters, and on which IPU tensors are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sessions: shapes of host data, weights between host and device, replicas, remote and sharded variables."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

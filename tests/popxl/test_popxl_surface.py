@@ -1,7 +1,5 @@
 """Small parts of the public surface: indexing, ``diag``, seeds, locations, types for tests, ``downcast_inputs``."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

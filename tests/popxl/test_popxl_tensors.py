@@ -1,7 +1,5 @@
 """Tensors, data types, arithmetic, indexing and the list of ops of the PopXL front end."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 

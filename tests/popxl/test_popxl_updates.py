@@ -1,7 +1,5 @@
 """``ops.var_updates`` and ``scaled_add`` through sessions, against formulas; losses against PyTorch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

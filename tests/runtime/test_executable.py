@@ -1,7 +1,5 @@
 """What an executable does to the clock, action by action, and what it keeps, gives up and hands on."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

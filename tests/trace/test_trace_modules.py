@@ -1,7 +1,5 @@
 """The tree of modules: its sums are those of the operations and of the variables, to the cycle and byte."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipuperf.trace import PHASES, Trace

@@ -1,7 +1,5 @@
 """Files of cases are read strictly; one clear error names file, case and key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -194,3 +194,26 @@ def test_without_a_compiler_a_module_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CXX", "no-compiler")
     with pytest.raises(CppOpError, match=r"'turn_binding'.*needs g\+\+.*describe its op in Python"):
         cppimport.imp_from_filepath(SOURCES / "turn_binding.cpp")
+
+
+CREATOR = """#include "turn.hpp"
+#include <popart/opmanager.hpp>
+static popart::OpDefinitions definitions({{turn::Turn, {}}});
+static popart::OpCreator<turn::TurnOp> creator(definitions, [](const popart::OpCreatorInfo &info) {
+  auto factor = info.attributes.getAttribute<popart::Attributes::Float>("factor");
+  return std::unique_ptr<popart::Op>(new turn::TurnOp(info.opid, factor, false, info.settings));
+});
+"""
+
+
+def test_a_library_of_several_files(tmp_path: Path) -> None:
+    (tmp_path / "a_creator.cpp").write_text(CREATOR)
+    for name in ("turn.hpp", "turn_opx.cpp"):
+        shutil.copy(SOURCES / name, tmp_path)
+    ctypes.cdll.LoadLibrary(str(tmp_path / "build" / "libturn.so"))
+    op_class: Any = custom_ops.registered(("Turn", "test.ops", 1))
+    with popxl.Ir().main_graph:
+        x, table = popxl.variable(np.ones((2, 8), np.float32)), popxl.variable(np.ones(4, np.float32))
+        assert custom_op(op_class, x, table, table, factor=2.0).shape == (2, 8)
+        with pytest.raises(IrError, match="attribute factor is missing"):
+            custom_op(op_class, x, table, table)

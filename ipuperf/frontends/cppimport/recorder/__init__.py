@@ -311,12 +311,17 @@ def _recorded(source: LibraryOp, specs: _Specs) -> Recording | str:
     return recording
 
 
-def library_of(source: Path) -> RecordedCode:
-    """The library of a source: with the files that it lists, or with all of its folder where these are not enough.
+def library_of(source: Path, others: Sequence[Path] = ()) -> RecordedCode:
+    """The library of a source: with the files that it lists and ``others``, if these go together, or with all of its
+    folder where it needs them.
 
     Raises:
         CompileError: the compiler takes neither.
     """
+    together = list(dict.fromkeys([*parts(source), *others]))
+    if len(together) > len(parts(source)):
+        with suppress(CompileError):
+            return compiled(together)
     try:
         return compiled(parts(source))
     except CompileError as error:

@@ -4,8 +4,6 @@ Nothing here acts on a test that does not ask for it, except that tests marked `
 and those marked ``heavy`` for ``pytest --heavy``, and that a file of tests has to leave the front ends as they were.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

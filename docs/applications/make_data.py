@@ -29,11 +29,16 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def images(folder: Path) -> None:
+def images(folder: Path, count: int = 24, size: int = 256) -> None:
     """ImageNet's folders: 24 pictures for training and 8 for validation in two classes."""
-    for part, count in (("train", 24), ("validation", 8)):
-        for number in range(count):
-            picture(folder / part / f"class{number % 2}" / f"{number}.jpg")
+    for part, many in (("train", count), ("validation", 8)):
+        for number in range(many):
+            picture(folder / part / f"class{number % 2}" / f"{number}.jpg", size, size)
+
+
+def small_images(folder: Path) -> None:
+    """The same with 1,024 pictures of 64 x 64 pixels for training."""
+    images(folder, 1024, 64)
 
 
 def photo(folder: Path) -> None:
@@ -176,7 +181,8 @@ def distilbert(folder: Path) -> None:
 
 
 SETS = {
-    each.__name__: each for each in (images, photo, coco, captions, reddit, nci1, qm9, fastpitch, fashion, distilbert)
+    each.__name__: each
+    for each in (images, small_images, photo, coco, captions, reddit, nci1, qm9, fastpitch, fashion, distilbert)
 }
 
 if __name__ == "__main__":

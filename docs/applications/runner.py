@@ -93,7 +93,12 @@ def run(folder: str, examples: Path, into: Path, eager: bool) -> bool:
     )
     launcher.chmod(0o755)
     path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-    packages = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")]))
+    # The checkout itself would put its `models` before a program's folder of that name without an __init__.py.
+    package = into / "packages" / "ipuperf"
+    package.parent.mkdir(exist_ok=True)
+    if not package.is_symlink():
+        package.symlink_to(HERE.parents[1] / "ipuperf", target_is_directory=True)
+    packages = os.pathsep.join(filter(None, [str(package.parent), os.environ.get("PYTHONPATH")]))
     environment = {"OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg", "WANDB_MODE": "disabled"}
     environment = {**environment, **os.environ, "PATH": path, "PYTHONPATH": packages}
     for language, title, text, expected in blocks((HERE / BESIDE).read_text(encoding="utf-8") + sections()[folder]):

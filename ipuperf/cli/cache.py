@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from ipuperf.cli.terminal import echo
-
-if TYPE_CHECKING:
-    from ipuperf.runtime.cache import KeptFile
+from ipuperf.runtime.cache import KeptFile
 
 
 @click.group("cache", invoke_without_command=True)

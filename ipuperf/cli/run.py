@@ -13,10 +13,10 @@ import click
 from ipuperf.cli.failures import INTERRUPTED, WRONG, Ended, ended_by_signals, line_of
 from ipuperf.cli.parameters import FilePath, Finite, Name, NamedChoice, machine_names
 from ipuperf.cli.terminal import amount, change_amount, remark, say
+from ipuperf.runtime.settings import RunSettings
 
 if TYPE_CHECKING:
     from ipuperf.runtime.executable import Executable
-    from ipuperf.runtime.settings import RunSettings
 
 
 _BEFORE_SCRIPT = ("quiet", "verbose")

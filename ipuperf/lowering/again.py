@@ -17,21 +17,19 @@ import enum
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ipuperf.base.collector import collector_paused
 from ipuperf.ir import Constant, DType, Graph, Ir, Op, RemoteBuffer, Stream, Tensor, Variable
+from ipuperf.machine import Machine
 from ipuperf.ops.control import If, Loop
 from ipuperf.ops.updates.optimiser import UpdateOp
 from ipuperf.ops.updates.sparse_accumulate import SparseAccumulate
 
 from .program import DeviceProgram
 from .supersteps import is_extended
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
 
 _PROGRAMS = 2
 """How many of the programs that were lowered last are kept, unless :meth:`Again.keep` says otherwise."""

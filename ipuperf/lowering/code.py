@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .tilevector import TileVector
+from ipuperf.machine import Chip
+from ipuperf.machine.model import CodeSizes
 
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip
-    from ipuperf.machine.model import CodeSizes
+from .tilevector import TileVector
 
 #: Vertex types whose code is large.
 LARGE_VERTICES = ("poplin::", "popops::Reduce", "popnn::")

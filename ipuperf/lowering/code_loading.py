@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ipuperf.ir import Graph, IrError
+from ipuperf.machine import Chip, Machine
 from ipuperf.ops.control import Call, Loop
 from ipuperf.ops.transfers.code_load import RemoteCodeLoad
 
@@ -29,8 +30,6 @@ from .supersteps import OpSteps
 from .tilevector import TileVector
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Chip, Machine
-
     from .compilation import Compilation
 
 #: Categories of always-live memory that are code; the rest is data of vertices and packets.

@@ -14,17 +14,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.ir import Graph, Op, Tensor, roots
+from ipuperf.machine import Machine
 from ipuperf.ops import work as w
 
 from .lowered import LoweredGraph, LoweredOp
 from .supersteps import OpSteps, Superstepper
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-
 
 Works = Callable[[Any], Sequence[w.Work]]
 """Gives the work of an op."""

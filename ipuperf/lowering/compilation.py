@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ipuperf.ir import Graph, Ir, Op, Sources
-    from ipuperf.machine import Machine
+from ipuperf.ir import Graph, Ir, Op, Sources
+from ipuperf.machine import Machine
 
+if TYPE_CHECKING:
     from .alike import OpCache
     from .code import CodeOf
     from .collective_merging import CollectiveMerging

@@ -7,19 +7,15 @@ than a twentieth of the tile get no advice.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.ir import IrError
+from ipuperf.machine import Machine
 
 from .program import MemoryReport, ProgramWarning, VariableInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ipuperf.machine import Machine
 
 #: A group of contributors smaller than this share of a tile gets no advice.
 WORTH_NAMING = 0.05

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Graph, Tensor
+from ipuperf.machine import Machine
 
 from .liveness import shared_outputs
 from .outlining import FunctionCall, Outlinable, SharedCode, function_bodies, ops_with_own_code, value_of
 from .supersteps import on_tile_copies
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-
     from .compilation import Compilation
     from .layout import Layout
     from .lowered import LoweredGraph, LoweredOp

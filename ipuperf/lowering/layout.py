@@ -12,16 +12,13 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.ir import Graph, Tensor, data_of
+from ipuperf.machine import Chip
 
 from .tilevector import TileVector
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip
 
 MIN_BYTES_PER_TILE = 128
 

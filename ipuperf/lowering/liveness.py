@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Graph, Op, Tensor
+from ipuperf.machine import Chip
 from ipuperf.ops.transfers.code_load import RemoteCodeLoad
 
 from .layout import Layout
@@ -23,8 +24,6 @@ from .tilevector import TileVector
 from .timeline import Block, Placed, Storage
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Chip
-
     from .code import CodeOf
     from .lowered import LoweredGraph, LoweredOp
     from .places import Places

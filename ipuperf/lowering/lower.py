@@ -14,7 +14,7 @@ from ipuperf.base.collector import collector_paused
 from ipuperf.base.kinds import checked
 from ipuperf.base.near_names import instead_of
 from ipuperf.ir import Ir, IrError
-from ipuperf.machine import MachineError
+from ipuperf.machine import Machine, MachineError
 from ipuperf.ops.products.float8 import needed_architecture
 
 from .assembly import assemble
@@ -30,8 +30,6 @@ from .steps.sync_groups import SYNC_PATTERNS
 from .streaming_memory import check_streaming_memory
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-
     from .program import DeviceProgram
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipuperf.ir import Constant, Op, Tensor, Variable, data_of
+from ipuperf.machine import Chip
 
 from .code import CodeBytes, call_code, minimal_code, vertex_code_bytes
 from .code_loading import split
@@ -28,8 +29,6 @@ from .tilevector import TileVector
 from .timeline import Block, LiveIntervals
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Chip
-
     from .compilation import Compilation
     from .lowered import LoweredOp
 

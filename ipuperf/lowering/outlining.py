@@ -30,13 +30,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ipuperf.ir import Tensor
 from ipuperf.ops.transfers.remote import RemoteLoad, RemoteStore
-from ipuperf.ops.work import Outlining
+from ipuperf.ops.work import Outlining, Work
 
 from .layout import Layout
 
 if TYPE_CHECKING:
-    from ipuperf.ops.work import Work
-
     from .lowered import LoweredOp
 
 HIGH_VALUE, LOW_VALUE = 1000.0, 0.1

@@ -334,12 +334,10 @@ def phases(stepper: Superstepper, name: str, products: Sequence[PlannedProduct])
     out = stepper.out
     out.plans += tuple(product.plan for product in products)
     _together(stepper, name, [step for product in products for step in product.steps_before()])
-    loop_code = out.code
-    for number in range(products[0].plan.serial):
-        _together(stepper, name, [step for product in products for step in product.steps_per_pass()])
-        loop_code = out.code if number == 0 else loop_code
-    # The passes are a loop on the device, so only the code of the first one takes memory.
-    out.code = loop_code
+    begin = len(out.steps)
+    # The passes are a loop on the device: they are the same steps, and only the code of one takes memory.
+    _together(stepper, name, [step for product in products for step in product.steps_per_pass()])
+    out.steps += out.steps[begin:] * (products[0].plan.serial - 1)
     _together(stepper, name, [step for product in products for step in product.steps_after()])
     out.need(_spread(stepper, [(p.placed.start, p.plan.tiles, p.extra_bytes) for p in products]))
     # The cycles of VMAC vertices have no primary source.

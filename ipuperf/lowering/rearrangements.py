@@ -28,8 +28,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from ipuperf.machine import Chip
 from ipuperf.ops.vertices import transpose_cycles
 from ipuperf.ops.work import Convolution
 
@@ -38,9 +38,6 @@ from .planner.kernels import grain
 from .planner.plan import ConvolutionPlan
 from .planner.terms import near_cycles, needs, padded_elements
 from .planner.works import plan_convolution
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip
 
 #: The largest number of channels that an image is assumed to have.
 IMAGE_CHANNELS = 4

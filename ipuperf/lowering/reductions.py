@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from ipuperf.machine import Chip
+from ipuperf.ops.work import Reduction
 
 from .layout import linear
 from .tilevector import TileVector
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip
-    from ipuperf.ops.work import Reduction
 
 PARTIAL_BYTES = 4
 INTERMEDIATE_PARTIALS = 64

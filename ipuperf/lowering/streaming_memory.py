@@ -7,16 +7,12 @@ IPUs are in (``docs/reference/popxl.md`` 5.1).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from ipuperf.base.kinds import checked
-from ipuperf.machine import MachineError
+from ipuperf.ir import Ir, RemoteBuffer
+from ipuperf.machine import Machine, MachineError
 
 from .placement import ipus_per_replica
-
-if TYPE_CHECKING:
-    from ipuperf.ir import Ir, RemoteBuffer
-    from ipuperf.machine import Machine
 
 
 def check_streaming_memory(ir: Ir, machine: Machine) -> None:

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from ipuperf.ir import BOOL, INT32, IrError, Tensor
+from ipuperf.machine import Chip, Machine
 from ipuperf.ops import vertices
 from ipuperf.ops import work as w
 from ipuperf.ops.base import Op
@@ -30,9 +31,6 @@ from .planner.plan import ConvolutionPlan
 from .reductions import plan_reduction
 from .steps import Collective, InterIpuCopy, IpuTransfer, Phase, RemoteTransfer, Step, StreamCopy, Sync, TileSetCopy
 from .tilevector import TileVector
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip, Machine
 
 
 @dataclass(slots=True)
@@ -61,7 +59,10 @@ class OpSteps:
 
     def for_op(self, op_id: int) -> OpSteps:
         """The same steps for the op with this number in the op table."""
-        steps = [step.for_op(op_id) for step in self.steps]
+        # The passes of a product and the time steps of a sequence are few objects, and stay so.
+        distinct = {id(step): step for step in self.steps}
+        copies = {number: step.for_op(op_id) for number, step in distinct.items()}
+        steps = [copies[id(step)] for step in self.steps]
         return OpSteps(
             steps, self.temp, self.code, self.vertices, self.low_confidence, self.elsewhere, self.sender, self.plans
         )

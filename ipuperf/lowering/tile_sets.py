@@ -8,19 +8,16 @@ last ones. Poplar spreads them over the chip, which changes no figure here. A ve
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.ir import IrError, Tensor
 from ipuperf.ir import Op as Operation
+from ipuperf.machine import Chip, Machine
 from ipuperf.ops.transfers.io_tile_copy import IoTileCopy
 
 from .placement import readers
 from .tilevector import TileVector
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip, Machine
 
 COMPUTE, IO = "compute", "io"
 

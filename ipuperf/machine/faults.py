@@ -25,14 +25,13 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
 from statistics import NormalDist
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from numpy import ndarray
 
 from ipuperf.base.near_names import instead_of
 from ipuperf.machine.errors import MachineError
 from ipuperf.machine.topology import Topology
-
-if TYPE_CHECKING:
-    from numpy import ndarray
 
 Cycles = TypeVar("Cycles", int, "ndarray")
 

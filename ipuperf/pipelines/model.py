@@ -252,7 +252,7 @@ class Training:
         rule: the optimiser.
         reduction: of gradients over micro-batches: ``sum``, ``mean`` (accumulators are scaled once, at the update) or
             ``running_mean`` (scaled in each micro-batch).
-        replica_reduction: of gradients over replicas: ``sum`` or ``mean``.
+        replica_reduction: of gradients over replicas: ``sum``, ``mean``, or ``none`` (the rule reduces them itself).
         loss_scale: factor on the loss's gradient, undone at the update.
         variable_loss_scale: whether the host may change it between runs (:meth:`.build.Pipeline.scaled`); not possible
             together with ``combined``.

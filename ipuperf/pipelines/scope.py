@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
-from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Tensor
+from ipuperf.ir import CONTEXT, Builder, Constant, Graph, Op, Phase, Tensor
 from ipuperf.ops import Loop
-
-if TYPE_CHECKING:
-    from ipuperf.ir import Phase
 
 
 class Scope(Builder):

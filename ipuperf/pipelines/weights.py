@@ -67,8 +67,10 @@ class Weights:
         if training.reduction not in REDUCTIONS:
             raise PipelineError(f"reduction {training.reduction!r}; allowed are {', '.join(REDUCTIONS)}")
         check_limit(training.max_grad_norm)
-        if training.replica_reduction not in ("sum", "mean"):
-            raise PipelineError(f"replica_reduction {training.replica_reduction!r}; allowed are sum, mean")
+        if training.replica_reduction not in ("sum", "mean", "none"):
+            raise PipelineError(f"replica_reduction {training.replica_reduction!r}; allowed are sum, mean, none")
+        if training.replica_reduction == "none" and builder.offload.shard_optimiser_state:
+            raise PipelineError("replica_reduction none: a rule that reduces gradients itself needs them whole")
         if training.variable_loss_scale and training.combined is not None:
             raise PipelineError("variable_loss_scale: the combined rule has its loss scale compiled in")
         if training.automatic_loss_scale is not None and not training.variable_loss_scale:
@@ -305,7 +307,7 @@ class Weights:
             # A reduce-scatter leaves each replica the sum of its shard only, which is all that the update needs.
             gradient = _shard(gradient, "add", shards)
         remaining_group = _complement(_group(variable), shards)
-        if remaining_group.group_size > 1:
+        if remaining_group.group_size > 1 and self._training.replica_reduction != "none":
             gradient = make(ReplicatedAllReduceInplace, gradient, op="add", group=remaining_group)
         # The combined rule has scaled the gradients as they were added.
         factor = 1.0 if self._combined(variable) is not None else self._factor(replicas)
@@ -346,7 +348,12 @@ class Weights:
             remote_store(*variable.remote, weight)
         # A combined accumulator is the optimiser's state, which has to survive the update.
         if self.accumulates and not combined:
+            users = [op for op in routine.graph.ops if gradient.accumulated in op.inputs]
             cleared = make(AccumulatorZero, gradient.accumulated)
+            if self._training.replica_reduction == "none":
+                # Collectives of the rule read the accumulator itself, for other parameters too.
+                for user in users:
+                    routine.graph.constrain(user, routine.graph.ops[-1])
             if gradient.stored is not None:
                 remote_store(gradient.stored, 0, cleared)
 

@@ -14,6 +14,10 @@ Identifier = tuple[str, str, int]
 _CLASSES: dict[Identifier, type[Op]] = {}
 
 
+class CppOpError(ImportError):
+    """A program asked for a custom op in C++; an ImportError, so that a program can fall back on a description."""
+
+
 def register(identifier: Identifier, op_class: type[Op]) -> None:
     """Let an op be of ``op_class`` from now on."""
     _CLASSES[identifier] = op_class
@@ -31,4 +35,4 @@ def registered(identifier: Identifier) -> type[Op] | None:
     return _CLASSES.get(identifier)
 
 
-__all__ = ["Identifier", "described", "register", "registered"]
+__all__ = ["CppOpError", "Identifier", "described", "register", "registered"]

@@ -19,6 +19,8 @@ import numpy as np
 
 from ipuperf.base.progress import timed
 from ipuperf.ir import Ir, Stream, Variable
+from ipuperf.machine import Machine
+from ipuperf.numerics import Evaluator, StreamedInput
 from ipuperf.ops.products.float8 import needed_architecture
 from ipuperf.runtime.auto_report import write_auto_report
 from ipuperf.runtime.clock import active_clock
@@ -31,8 +33,6 @@ from ipuperf.trace import Trace
 
 if TYPE_CHECKING:
     from ipuperf.lowering import CollectiveMerging, DeviceProgram, NewValues
-    from ipuperf.machine import Machine
-    from ipuperf.numerics import Evaluator, StreamedInput
     from ipuperf.simulation import RunBefore
 
 
@@ -487,7 +487,7 @@ class Executable:
         """
         # New values before the first run are part of loading, so that run does not count.
         options = self.options
-        if options.values_each_run or options.new_values is None or 2 * self._value_runs <= self.runs - 1:
+        if options.values_each_run or options.new_values is None or 2 * self._value_runs <= max(self.runs - 1, 0):
             return self
         return self._with_values_each_run
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .origin import Origin
 from .run_context import RUN
 
 if TYPE_CHECKING:
     from ipuperf.machine import Machine
 
     from .executable import Executable
-    from .origin import Origin
     from .reports import Journal
 
 AUTO = "auto"

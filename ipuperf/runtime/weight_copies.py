@@ -22,10 +22,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Literal
 
 from ipuperf.ir import Variable
+from ipuperf.machine import Machine
 
 if TYPE_CHECKING:
     from ipuperf.lowering import DeviceProgram
-    from ipuperf.machine import Machine
 
 Direction = Literal["h2d", "d2h"]
 

@@ -260,9 +260,17 @@ class ExecutedRows:
         key = whole_numbers(chain.from_iterable(keys))
         local = np.unique(key[key >= 0])
         found = [leaves[number] for number in local.tolist()]
-        rows = [local_kind(leaf.step).row(leaf.step, tiles, compute_tiles if leaf.lane else 0) for leaf in found]
+        # Many leaves are one step, whose row is made once.
+        alike = {(id(leaf.step), leaf.lane): leaf for leaf in found}
         numbers: dict[StepRow, int] = {}
-        row = whole_numbers([numbers.setdefault(row, len(numbers)) for row in rows + parts])
+        number = {
+            key: numbers.setdefault(
+                local_kind(leaf.step).row(leaf.step, tiles, compute_tiles if leaf.lane else 0), len(numbers)
+            )
+            for key, leaf in alike.items()
+        }
+        of_parts = [numbers.setdefault(row, len(numbers)) for row in parts]
+        row = whole_numbers([*[number[id(leaf.step), leaf.lane] for leaf in found], *of_parts])
         place = np.where(key >= 0, np.searchsorted(local, key), len(local) - 1 - key)
         program = whole_numbers([leaf.program for leaf in found] + programs)
         op_id = whole_numbers([leaf.step.op_id for leaf in found] + ops)

@@ -92,5 +92,6 @@ def _executed(tree: ProgramTree, instructions: Sequence[Instruction]) -> list[St
                     leaves.update(dict.fromkeys(tree.segments[segment].leaves))
         elif isinstance(instruction, Shared):
             leaves[instruction.leaf.leaf_id] = None
-    all_leaves = tree.leaves
-    return [all_leaves[leaf].step for leaf in leaves]
+    # A step that is executed at several places is looked at once.
+    steps = {id(step): step for step in [tree.leaves[leaf].step for leaf in leaves]}
+    return list(steps.values())

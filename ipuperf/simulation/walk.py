@@ -87,6 +87,7 @@ class ProgramTree:
         self.segments: list[Segment] = []
         self.lengths: list[int] = []  # cycles of each segment
         self._kinds: dict[type[Step], type[StepKind[Any]]] = {}
+        self._local: dict[int, tuple[int, tuple[str, ...]]] = {}  # by identity of the step, which the program keeps
         self._segment_ids: dict[tuple[object, ...], int] = {}
         self._stretches: dict[tuple[int, ...], Stretch] = {}
         self._slowed: dict[tuple[int, int, tuple[SlowIpu, ...]], tuple[Instruction, ...]] = {}
@@ -246,14 +247,16 @@ class ProgramTree:
         self.rows.append((parent, kind, name, op_id, self._ipu))
         return len(self.rows) - 1
 
-    def _leaf(self, step: Step, parent: int) -> LeafStep:
-        rows, leaves, kind = self.rows, self.leaves, self._kinds.get(type(step))
+    def _kind(self, step: Step) -> type[StepKind[Any]]:
+        kind = self._kinds.get(type(step))
         if kind is None:
             kind = self._kinds[type(step)] = kind_of(step)
-        leaf = LeafStep(len(leaves), step, len(rows), self.lane)
-        for name in kind.programs(step):
-            rows.append((parent, name, step.name, step.op_id, self._ipu))
-        leaves.append(leaf)
+        return kind
+
+    def _leaf(self, step: Step, parent: int) -> LeafStep:
+        leaf = LeafStep(len(self.leaves), step, len(self.rows), self.lane)
+        self.rows += [(parent, name, step.name, step.op_id, self._ipu) for name in self._kind(step).programs(step)]
+        self.leaves.append(leaf)
         return leaf
 
     # -- items -------------------------------------------------------------------------------------------------------
@@ -263,10 +266,17 @@ class ProgramTree:
         items: list[_Item] = []
         local: list[int] = []
         durations: list[int] = []
+        # Nearly all steps are local, and many of them are one object: its facts are asked for once.
+        known, rows, leaves, ipu, lane = self._local, self.rows, self.leaves, self._ipu, self.lane
         for step, parent in _unnest(self, sequence, node):
-            if isinstance(step, LocalStep):
-                local.append(self._leaf(step, parent).leaf_id)
-                durations.append(step.duration)
+            facts = known.get(id(step))
+            if facts is None and isinstance(step, LocalStep):
+                facts = known[id(step)] = step.duration, self._kind(step).programs(step)
+            if facts is not None:
+                local.append(len(leaves))
+                durations.append(facts[0])
+                leaves.append(LeafStep(len(leaves), step, len(rows), lane))
+                rows += [(parent, name, step.name, step.op_id, ipu) for name in facts[1]]
             else:
                 self._close(local, durations, items)
                 items += self._control_items(step, parent)

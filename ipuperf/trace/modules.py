@@ -30,7 +30,8 @@ def modules(trace: TraceTables) -> pd.DataFrame:
     Columns: module (path; :data:`NO_OP_NAME` for steps of no op); parent ("" for none); level (0 without a parent);
     cycles and waiting_cycles with all modules inside; own_cycles without them; fwd, recompute, bwd, update, io, other:
     the cycles by phase; flops; bytes of its variables in tile memory, whenever they are live, and of
-    its code and constants; own_bytes; line, where the module itself spends most cycles ("" if it has no ops).
+    its code and constants; own_bytes; line, where the module itself spends most cycles, or if it has no ops of its own
+    those inside it ("" for steps of no op).
     """
     import pandas as pd
 
@@ -62,7 +63,7 @@ def modules(trace: TraceTables) -> pd.DataFrame:
 
 
 def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
-    """The sums of each module without those inside it, and the line where it spends most."""
+    """The sums of each module without those inside it, and the line where it (or else those inside) spends most."""
     table = operation_costs(trace)
     own: dict[str, _Sums] = {}
     cycles_of_line: dict[str, dict[str, int]] = {}
@@ -87,8 +88,16 @@ def _own_costs(trace: TraceTables) -> tuple[dict[str, _Sums], dict[str, str]]:
     for path, count in zip(paths.tolist(), size.tolist(), strict=True):
         sums = own.setdefault(path, {})
         sums["bytes"] = sums.get("bytes", 0) + count
+    inside: dict[str, dict[str, int]] = {}
+    for path, costs in cycles_of_line.items():
+        for ancestor in _ancestors(parent_of(path)):
+            of_path = inside.setdefault(ancestor, {})
+            for line, cycles in costs.items():
+                of_path[line] = of_path.get(line, 0) + cycles
     # Of lines with equal cycles the first by name, so that the order of rows does not matter.
-    lines = {path: min(costs, key=lambda line: (-costs[line], line)) for path, costs in cycles_of_line.items()}
+    lines = {
+        path: min(costs, key=lambda line: (-costs[line], line)) for path, costs in {**inside, **cycles_of_line}.items()
+    }
     return own, lines
 
 

@@ -15,8 +15,6 @@ Not looked at are
 * below the front ends: functions that are handed on as values or registered by a decorator, for the same reason.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

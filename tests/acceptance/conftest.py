@@ -1,7 +1,5 @@
 """What the acceptance tests share: the simulated table, sessions of the model, the tutorials as programs that run."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import subprocess

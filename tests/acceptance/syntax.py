@@ -1,7 +1,5 @@
 """The project's files as syntax trees, each read once for all tests that look at the sources."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from pathlib import Path

@@ -4,8 +4,6 @@ The oracle of the first tests is the source itself (:mod:`arguments`), that of t
 that the catalogue of options promises.
 """
 
-from __future__ import annotations
-
 import ast
 import fnmatch
 import importlib

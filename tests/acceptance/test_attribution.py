@@ -1,7 +1,5 @@
 """Every cycle and every byte of a tile belongs to a module and a line of the user's file, in each front end."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Bad files: IDX data, traces and machines that are damaged, cut short or wrong say so with file, place and remedy."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -4,8 +4,6 @@ seen and what is allowed.
 Files (IDX, traces, machines) stand in ``test_bad_files.py``, programs that do not fit in ``test_bad_memory.py``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

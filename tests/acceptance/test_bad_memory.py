@@ -1,7 +1,5 @@
 """A program that does not fit says which tile, how much over, and by what: as a warning, or as an error when asked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A public class name means one thing: what has two is written down here, and nothing may be added."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from pathlib import Path

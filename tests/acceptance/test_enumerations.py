@@ -3,8 +3,6 @@
 The classes are read off the sources, so that a new one is tested without being named here.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

@@ -1,7 +1,5 @@
 """What a program's own functions raise keeps its type, its cause and its frames, through every front end."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from contextlib import nullcontext

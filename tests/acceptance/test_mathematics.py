@@ -1,7 +1,5 @@
 """The mathematics of training through the real front ends, against float64 NumPy and PyTorch written out here."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ An *op maker* is :class:`ipuperf.ir.Builder` and what inherits from it; only it 
 like ``make`` or a front end's lowering adds stands over a builder and is named here.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -6,8 +6,6 @@ nothing, with the default output mode. The bounds are those of the issue: bytes 
 update and per steady pipeline cycle within 10 %, their parts within 20 %.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

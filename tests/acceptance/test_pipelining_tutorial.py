@@ -4,8 +4,6 @@ The quick tests give it a part of MNIST and compare with what PyTorch alone reac
 reaches the published figures (``pytest -m slow``).
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

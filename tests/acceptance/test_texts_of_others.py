@@ -1,7 +1,5 @@
 """Names of others in a terminal, in Markdown and in CSV: nothing in them acts."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

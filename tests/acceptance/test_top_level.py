@@ -1,7 +1,5 @@
 """What lies at the top of the repository: what the README speaks of, and nothing that a tool has left there."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

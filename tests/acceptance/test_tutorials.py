@@ -5,8 +5,6 @@ The quick tests give them a part of MNIST and compare with what PyTorch alone re
 they reach the published accuracies (``pytest -m slow``).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Sources: popart: python/popxl/python_files/__init__.py and those of ops, transforms; popxl-addons: popxl_addons.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

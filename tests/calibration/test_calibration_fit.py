@@ -1,7 +1,5 @@
 """Figures changed on purpose come back from noisy measurements; what cannot be told apart is named."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

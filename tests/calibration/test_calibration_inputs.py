@@ -1,7 +1,5 @@
 """Every wrong input of ``ipuperf calibrate`` is one line (what, where, what is allowed), and nothing is written."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each row of the catalogue in every vocabulary: value and gradients against its oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Comparisons of a row of the catalogue in each vocabulary: value and gradients."""
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Any
 

@@ -3,8 +3,6 @@
 The table holds bad values by command and option; that it misses none is itself a test. All of it runs in this process.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from importlib.util import find_spec

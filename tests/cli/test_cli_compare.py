@@ -1,7 +1,5 @@
 """``ipuperf compare``: differences, limits for CI, and what cannot be compared."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

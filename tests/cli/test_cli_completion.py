@@ -1,7 +1,5 @@
 """What a shell offers behind TAB: values of options and arguments, by click's classes for Bash and Zsh, and in Bash."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Runs that are cut short: signals, ``--recover``, and folders that hold another run's reports."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

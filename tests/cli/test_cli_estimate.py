@@ -1,7 +1,5 @@
 """``ipuperf estimate``: plans and vertices on the command line, tables of plans, and wrong input in one line."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -1,7 +1,5 @@
 """``ipuperf run --fault``: what is refused before the script starts, in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

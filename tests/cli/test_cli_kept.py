@@ -1,7 +1,5 @@
 """What the commands print and how they end, for every option and what is wrong with it, kept as text."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

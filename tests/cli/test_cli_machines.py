@@ -1,7 +1,5 @@
 """``ipuperf --version``, ``ipuperf machines`` and what happens with names that are not there."""
 
-from __future__ import annotations
-
 import errno
 import subprocess
 from collections.abc import Callable

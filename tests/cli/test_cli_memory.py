@@ -1,7 +1,5 @@
 """Programs whose values are more than the host's memory: one line that names tensors, what is needed and what helps."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

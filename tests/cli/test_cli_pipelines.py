@@ -1,7 +1,5 @@
 """``scenarios/pipeline_schedules.py`` and ``scenarios/pipeline_mnist.py``: what they print and the rows they write."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

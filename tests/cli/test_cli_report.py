@@ -1,7 +1,5 @@
 """``ipuperf report``: the page and the reasons of a run, from its folder or its trace."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``ipuperf run``: arguments, exit codes, notebooks, clocks, reports and machines, from an empty folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """``scenarios/rts_mnist.py`` and ``ipuperf demo`` as a user starts them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

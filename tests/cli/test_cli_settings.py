@@ -1,7 +1,5 @@
 """``ipuperf.toml``, ``--quiet``, ``--verbose`` and ``--debug``."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

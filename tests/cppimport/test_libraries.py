@@ -70,7 +70,10 @@ def test_a_file_that_is_no_library_is_answered_as_one_that_is_missing(
     assert custom_ops.registered(IDENTIFIER) is CopyTensor
 
 
-def test_an_op_that_is_described_in_python_needs_no_known_source(source: Path, libraries: ModuleType) -> None:
+def test_an_op_that_is_described_in_python_needs_no_known_source(
+    source: Path, libraries: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "no-compiler")
     with pytest.raises(CppOpError, match=r"'Cube' \(.*cube\.cpp\) is C\+\+.*adding-a-custom-op\.md"):
         libraries.load(source)
     custom_ops.register(IDENTIFIER, CopyTensor)
@@ -78,7 +81,8 @@ def test_an_op_that_is_described_in_python_needs_no_known_source(source: Path, l
     assert libraries.identifiers_of(source) == [IDENTIFIER]
 
 
-def test_an_unknown_op_is_one_error_also_by_way_of_ctypes(source: Path) -> None:
+def test_an_unknown_op_is_one_error_also_by_way_of_ctypes(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-compiler")
     with pytest.raises(CppOpError, match="'Cube'"):
         ctypes.cdll.LoadLibrary(str(source.parents[1] / "cube.so"))
 

@@ -1,7 +1,5 @@
 """Modules of Keras that are imported after files are served, transforms of NumPy arrays, folders of downloads."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

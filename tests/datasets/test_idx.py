@@ -1,7 +1,5 @@
 """IDX files: what is written by hand is read back, and every kind of damage is named."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

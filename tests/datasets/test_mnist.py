@@ -1,7 +1,5 @@
 """Where MNIST is looked for, how it is fetched, and that what is loaded is MNIST."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import struct

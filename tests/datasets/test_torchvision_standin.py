@@ -1,7 +1,5 @@
 """The stand-in has the values of torchvision's arithmetic, never hides the real one, and explains itself."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import pickle

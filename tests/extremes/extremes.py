@@ -3,8 +3,6 @@
 ``differences.csv`` is the one list of the latter; ``docs/accuracy/extreme-values.md`` shows it.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Extreme operands of every operation that PopTorch documents, against PyTorch: values and gradients."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from types import ModuleType

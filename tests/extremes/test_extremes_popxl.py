@@ -1,7 +1,5 @@
 """Extreme operands of every PopXL op that computes, against NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Extreme operands of every op that the import has a case for, against TensorFlow on the CPU."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

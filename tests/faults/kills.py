@@ -6,8 +6,6 @@ Each run is a child of one warm process. It dies by a signal, by ``os._exit`` or
 the folders hold the reports of an earlier run. What is left is checked, then ``ipuperf report --recover`` is.
 """
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Runs that are cut short lose no session that had finished."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs functions of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

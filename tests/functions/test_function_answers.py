@@ -1,7 +1,5 @@
 """Every function as a row: the ops that it makes, their values, and what it refuses, its arguments spoiled in turn."""
 
-from __future__ import annotations
-
 import ast
 import linecache
 import traceback

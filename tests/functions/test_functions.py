@@ -1,7 +1,5 @@
 """The function library against NumPy: compositions and indexing, over tensors of the IR."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

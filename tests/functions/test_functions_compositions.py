@@ -1,7 +1,5 @@
 """Functions composed of others: values against PyTorch, and against NumPy where it has them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

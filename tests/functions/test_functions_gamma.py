@@ -1,7 +1,5 @@
 """The logarithm of the gamma function and its derivatives against PyTorch, with the gradients that ipuperf makes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Factors of matrices by loops, against NumPy in double: any shape, low rank, equal values, large and small ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Weight updates: three steps against formulas in plain NumPy (float64), with numbers as tensors and compiled in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@
 Program ``n`` of a family depends on ``n`` alone. A program that fails is made smaller, printed and kept.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

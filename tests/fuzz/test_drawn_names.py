@@ -4,8 +4,6 @@ Types (graphs, streams, groupings, enumerations, dictionaries, base classes) com
 them, and are not compared; neither is what only the host calls: loading files, hooks, logging, and :data:`HOST`.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib
 import inspect

@@ -3,8 +3,6 @@
 The long run is ``python tests/fuzz/run.py``, see ``docs/random-programs.md``.
 """
 
-from __future__ import annotations
-
 import random
 import zlib
 from pathlib import Path

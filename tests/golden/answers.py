@@ -1,7 +1,5 @@
 """What a call says, as one line: its value, or the class and text of its error."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -5,8 +5,6 @@ graph that is called, with its gradient, where the function has one. ``programs`
 ``schedules``: device programs that the simulation alone runs, by hand and at random.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """What a value says, as lines of text for a golden row: reports, tables, figures, files for viewers."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import zlib

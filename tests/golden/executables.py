@@ -1,7 +1,5 @@
 """Figures of executables and their traces, for golden rows."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Lowered programs as rows: sums that say where a change is, and digests of every step, tile and plan."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping

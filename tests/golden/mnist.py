@@ -4,8 +4,6 @@ Tables: ``steps`` (cycles of a step, by kind of work, and by part; bytes by cate
 over time), ``operations`` (cycles of each op) and ``matmul_plans``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

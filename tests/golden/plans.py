@@ -1,7 +1,5 @@
 """How products, convolutions, lookups and updates of tables are split."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, replace
 from functools import partial

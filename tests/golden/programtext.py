@@ -1,7 +1,5 @@
 """A whole program as text: every graph it executes, op by op, and the data of its main graph."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterator

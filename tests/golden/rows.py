@@ -4,8 +4,6 @@
 and the name of the test. The texts themselves are not kept; ``--golden-texts DIR`` writes them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shlex

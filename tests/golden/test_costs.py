@@ -1,7 +1,5 @@
 """Costs of functions, programs, device programs and vertices: ``costs.py`` says what the cases are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

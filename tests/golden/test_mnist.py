@@ -3,8 +3,6 @@
 The tables of the first machine are kept to be read, beside this file; those of the others have golden rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache

@@ -1,7 +1,5 @@
 """A golden row holds for its text alone, and says where a text that moved is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Tile cycles of vertices by family and type, on chips of both generations."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

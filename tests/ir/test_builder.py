@@ -1,7 +1,5 @@
 """The op maker: copies of ops."""
 
-from __future__ import annotations
-
 from ipuperf.ir import CONTEXT, FLOAT32, Builder, Ir, TensorSpec
 from ipuperf.ops import ReduceSum
 

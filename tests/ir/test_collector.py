@@ -1,7 +1,5 @@
 """The garbage collector is left as it was found."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

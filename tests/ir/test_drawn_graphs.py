@@ -5,8 +5,6 @@ A drawn graph has ops of very different sizes, views, changes in place, calls, c
 orders and values of gradients have tests of their own; here every choice of the scheduler and of autodiff counts.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ops whose result is their operand go, unless a value would change with them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Graphs, names, order and ambiguity, with toy ops so that this room is tested on its own."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

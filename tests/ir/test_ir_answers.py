@@ -1,7 +1,5 @@
 """What the functions and classes of the ir answer, raise and write into a program: a golden row for each call."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What ops are for: said by who makes them, followed through the data where nobody says; names play no part."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gradient graphs that run forward ops again: which ops, in which order, and the same numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Replica groupings against an enumeration of their groups."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,6 @@
 What one figure of the machine does is asked of whole programs, lowered anew where lowering reads the figure.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

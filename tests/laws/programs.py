@@ -4,8 +4,6 @@
 further trip or micro-batch.
 """
 
-from __future__ import annotations
-
 import importlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

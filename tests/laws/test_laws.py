@@ -1,7 +1,5 @@
 """The laws of time hold for whole programs: `pytest -m slow tests/laws` tries those that the normal run leaves out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

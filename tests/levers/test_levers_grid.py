@@ -57,11 +57,10 @@ class Start:
             if not fits or self.samples % (replicas * batch):
                 continue
             kinds, shorter = ((0, 3), (self.layers + 2) // stages - 1) if stages > 1 else ((0, 1), 0)
-            for recompute, (proportion, first) in product(kinds, ((0.1, 0), (0.6, 0), (1.0, 0), (0.6, shorter))):
-                if first == shorter or not first:
-                    yield self.arguments(
-                        stages, replicas, batch, recompute=recompute, proportion=proportion, first=first
-                    )
+            # A first stage without layers would be as all others.
+            places = [(0.1, 0), (0.6, 0), (1.0, 0)] + ([(0.6, shorter)] if shorter else [])
+            for recompute, (proportion, first) in product(kinds, places):
+                yield self.arguments(stages, replicas, batch, recompute=recompute, proportion=proportion, first=first)
 
 
 def cycles_of(trace: Trace) -> int:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ipuperf import popxl
+from ipuperf.ir import FLOAT16, FLOAT32
 from ipuperf.lowering import lower
 from ipuperf.lowering.estimates import answer, plan_text, plan_values
+from ipuperf.lowering.planner.originals import _UNREAD
+from ipuperf.lowering.planner.works import plan_product
 from ipuperf.lowering.products import program_cycles
 from ipuperf.machine import Machine, load_machine, load_scaled
+from ipuperf.ops.work import MatMul
 from ipuperf.popxl import ops
 from ipuperf.simulation import simulate
 
@@ -78,6 +83,31 @@ def test_more_of_a_better_figure_is_never_slower(shape, weights, dtype, figure) 
     ir = program(shape, weights, dtype)
     taken = [cycles(ir, load_scaled("gc200-1", {figure: factor})) for factor in (1.0, 1.25, 1.5, 1.75, 2.0, 3.0, 4.0)]
     assert taken == sorted(taken, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        MatMul(1, 128, 768, 384, FLOAT16, FLOAT16, FLOAT16, "fcfwd"),
+        MatMul(1, 16, 2048, 2048, FLOAT16, FLOAT16, FLOAT32, "fcinf", 0.05),
+    ],
+    ids=lambda work: work.pass_,
+)
+def test_the_search_never_reads_some_figures(work: MatMul) -> None:
+    """Chips that differ in these alone share their plans, so each by itself must leave the plan as it is."""
+    chip = load_machine("gc200-1").chip
+    chip = replace(chip, tiles=97)
+    plan = plan_product(chip, work)
+    for name in _UNREAD:
+        figure = getattr(chip, name)
+        if name == "rearrangement":
+            other = replace(figure, setup_cycles=figure.setup_cycles + 1000, cycles_per_byte_of_8=9.0)
+        elif name == "code":
+            other = replace(figure, instruction_bytes=100, vertex_bytes=10_000)
+        else:
+            other = 3 * figure
+        changed = plan_product(replace(chip, **{name: other}), work)
+        assert replace(changed, request=plan.request) == plan, name
 
 
 def test_presets_have_no_original_and_changed_chips_have_theirs(tmp_path: Path) -> None:

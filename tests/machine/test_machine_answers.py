@@ -1,7 +1,5 @@
 """Every figure of every preset, as loaded and as text, and what the loader says to changes of each of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `ipuperf machines` prints."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Faults of a machine: how they are written, what they do to links and routes, and what is refused."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures of the presets against published ones, unit conversion, and the clock."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

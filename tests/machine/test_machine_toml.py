@@ -1,7 +1,5 @@
 """A user's TOML: overrides that hold, and every way to get it wrong with its message."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Links, routes, rings and placement, against the ladder as upstream draws it
 (``docs/reference/hardware.md`` 1.2) and an own breadth-first search."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, deque
 

@@ -3,8 +3,6 @@
 The sums are made here, with pandas and NumPy, from the tables of the trace, and not by ``ipuperf.trace.check``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

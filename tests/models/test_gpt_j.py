@@ -1,7 +1,5 @@
 """GPT-J: its tokens against NumPy, in halves and in 4-bit numbers; what a step loads; bad options."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterator

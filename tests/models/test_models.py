@@ -1,7 +1,5 @@
 """BERT, GPT-2, ResNet-50 and ViT: their mathematics against PyTorch, and calls in simulated time only."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import math

@@ -3,8 +3,6 @@
 The laws are in ``conservation.py``; ``ipuperf.trace.check`` is asked too.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The encoder as a program of a case: what a case says is what is built, anything else is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Swin, CLIP and the small CNN: their mathematics against PyTorch, sizes as published, bad options."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace

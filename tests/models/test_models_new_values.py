@@ -1,7 +1,5 @@
 """What a model's optimiser is brought before each call (``RunOptions.new_values``), counted by hand."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """SchNet: its mathematics against PyTorch, the ops of its edges, and what its cases say."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Each module is executed once more, beside the one that programs use; each packag
 default that nobody gives and a row of a table that no program asks for are otherwise seen by no test.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

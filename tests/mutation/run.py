@@ -11,8 +11,6 @@ in the child, where the changed tree takes the place of one file. Nothing is eve
 of each test function first, then the second fastest of each, and so on, until one fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import importlib

@@ -1,7 +1,5 @@
 """What the mutation command changes in a file, and what it leaves alone."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -4,8 +4,6 @@ The kernel is described in a temporary Jupyter data folder, so it does not matte
 machine. It works in an empty folder and is not told where MNIST is: a notebook must run anywhere.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A small program builder for tests of the evaluator: ops by class, values by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One installation computes the same bits in every process, and says by what."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The evaluator against plain NumPy: storage, control flow, streams, remote buffers, replicas."""
 
-from __future__ import annotations
-
 import weakref
 
 import numpy as np

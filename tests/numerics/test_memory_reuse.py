@@ -1,7 +1,5 @@
 """Random programs against a naive interpreter that keeps every value: reuse of memory must never show."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

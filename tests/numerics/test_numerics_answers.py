@@ -1,7 +1,5 @@
 """What the analysis and the memory of random programs come to, and every refusal of the evaluator, as rows."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Replicated programs: data parallel training, host grouping, sharded variables. Oracles: NumPy and PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Fixtures of op tests: :class:`opbench.Bench`, random numbers, the figures of a chip."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

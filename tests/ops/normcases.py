@@ -1,7 +1,5 @@
 """Norms as PyTorch has them, written with the op of ``ipuperf.ops``: operands of the tests beside this file."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A minimal evaluator for op tests: fresh arrays per op, scratch memory full of garbage, schedule order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 A case is a line of ``opcases.txt``: the class, its operands by type (:data:`LETTERS`) and shape, its attributes.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from functools import partial

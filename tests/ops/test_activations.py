@@ -1,7 +1,5 @@
 """Activations against PyTorch: values, fused gradients, blocks, fp16, in place."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

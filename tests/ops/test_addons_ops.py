@@ -1,7 +1,5 @@
 """Costs and edges of the vendor's custom ops; their values: `tests/popxl_addons/test_addons_custom_ops.py`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

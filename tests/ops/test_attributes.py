@@ -1,7 +1,5 @@
 """Every op class of the project declares what it reads; typos, wrong types and foreign operands are errors."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

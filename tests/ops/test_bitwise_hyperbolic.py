@@ -1,7 +1,5 @@
 """Bits of whole numbers, and inverse trigonometric functions: values, errors, cycles."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

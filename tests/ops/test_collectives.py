@@ -1,7 +1,5 @@
 """Collectives against loops over replica groups in plain NumPy."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -21,7 +19,6 @@ from ipuperf.ops.transfers.collectives import (
     ReplicatedReduceScatter,
 )
 from ipuperf.ops.transfers.streams import HostStore
-from ipuperf.ops.work import Copy, GroupCollective
 
 REDUCE = {"add": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "mul": np.prod}
 GROUPS = [(4, 1, 4), (4, 1, 2), (4, 2, 2), (4, 1, 1), (8, 2, 2), (8, 1, 4), (8, 4, 2), (6, 2, 3), (1, 1, 1)]
@@ -168,29 +165,6 @@ def test_specs_and_errors():
             create(main, op_class, tensor, **attributes)
     with pytest.raises(ValueError, match="does not divide"):
         program.grouping(1, 3)
-
-
-def test_work():
-    program = ir.Ir(4)
-    main, group, single = program.main_graph, program.grouping(), program.grouping(1, 1)
-    x = main.add_input(ir.TensorSpec((3, 3), ir.FLOAT16), "x")
-
-    def works(op_class, tensor, **attributes):
-        return list(main.create(op_class, [tensor], ["out"], **attributes).work())
-
-    shard = create(main, ReplicatedReduceScatter, x, op="add", group=group, rts=True)
-    assert works(ReplicatedAllReduce, x, op="mean", group=group) == [
-        GroupCollective("all_reduce", "mean", 18, 9, ir.FLOAT16, group)
-    ]
-    assert works(ReplicatedReduceScatter, x, op="add", group=group) == [
-        GroupCollective("reduce_scatter", "add", 18, 9, ir.FLOAT16, group)
-    ]
-    assert works(ReplicatedReduceScatter, x, op="local", group=group) == [Copy(6)]
-    assert works(ReplicatedAllGather, shard, group=group, mode="meta_shape") == [
-        GroupCollective("all_gather", "", 18, 9, ir.FLOAT16, group)
-    ]
-    assert works(ReplicatedAllReduce, x, group=single) == [Copy(18)]
-    assert works(ReplicatedAllReduceInplace, x, group=single) == []
 
 
 # -- gradients -----------------------------------------------------------------------------------------------------

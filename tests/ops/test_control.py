@@ -1,8 +1,6 @@
 """Calls and loops: rules, what they change, gradients through calls, work. Values by value and by reference are tested
 with the evaluator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,6 @@ from ipuperf.ops.elementwise.unary import Detach, Exp
 from ipuperf.ops.gradients import autodiff
 from ipuperf.ops.products.matmul import MatMul
 from ipuperf.ops.reductions.axes_reduced import ReduceSum
-from ipuperf.ops.work import CallGraph, Copy
 
 
 def spec(*shape, dtype=ir.FLOAT32):
@@ -35,29 +32,6 @@ def evaluate(graph, arrays):
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------
-
-
-def test_operands_are_checked_by_name():
-    program = ir.Ir()
-    main, callee = program.main_graph, program.create_graph("f")
-    a = callee.add_input(spec(2), "a")
-    callee.add_output(a)
-    wrong = [
-        (
-            spec(3),
-            r"operand 'x' is \(3,\) float32, input 'f_subgraph\(0\)/a' of graph 'f_subgraph\(0\)' is \(2,\) float32",
-        ),
-        (spec(2, dtype=ir.FLOAT16), "float16"),
-        (ir.TensorSpec((2,), ir.FLOAT32, (4,)), r"meta_shape \(4,\)"),
-    ]
-    for bad, message in wrong:
-        tensor = ir.Ir().main_graph.add_input(bad, "x")
-        tensor.graph = main
-        with pytest.raises(ir.ShapeError, match=message):
-            main.create(Call, [tensor], ["t"], callee=callee)
-    x = main.add_input(spec(2), "x")
-    with pytest.raises(ir.ShapeError, match="2 operands for the 1 inputs"):
-        main.create(Call, [x, x], ["t"], callee=callee)
 
 
 def test_an_error_about_a_call_of_many_operands_stays_short():
@@ -119,16 +93,6 @@ def test_modified_inputs_follow_calls(by_ref):
     assert loop.modified_inputs() == ()  # the changed input is loop carried: by value
     implicit = main.create(Loop, [x, y], [], callee=outer, trip_count=3)
     assert implicit.modified_inputs() == ((1,) if by_ref else ())
-
-
-def test_work():
-    program = ir.Ir()
-    inner, main = changing(program, True), program.main_graph
-    x, y = main.add_input(spec(2), "x"), main.add_input(spec(2), "y")
-    call = main.create(Call, [x, y], ["t"], callee=inner)
-    assert call.work() == [CallGraph(inner), Copy(8)]
-    loop = main.create(Loop, [x, y], ["t"], callee=inner, trip_count=5)
-    assert loop.work() == [Copy(8), CallGraph(inner, 5), Copy(40)]
 
 
 # -- gradients -----------------------------------------------------------------------------------------------------

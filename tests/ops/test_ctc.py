@@ -1,7 +1,5 @@
 """CTC: its loss against PyTorch's, its beam search against all paths."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

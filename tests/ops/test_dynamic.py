@@ -1,7 +1,5 @@
 """Dynamic slices and updates and IncrementMod against NumPy, two replicas with different positions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ from ipuperf.ops.selection.dynamic import (
     planned_slice_cycles,
     slice_cycles,
 )
-from ipuperf.ops.work import SliceVertices, Vertices
+from ipuperf.ops.work import SliceVertices
 
 SPEC = ir.TensorSpec
 
@@ -202,28 +200,3 @@ def test_increment_mod_with_the_largest_modulus(bench):
     largest = 2**32 - 1
     found = bench.run(IncrementMod, np.array([[0, largest - 1, largest]], np.uint32), increment=1, modulus=largest)
     np.testing.assert_array_equal(found, [[1, 0, 0]])  # the last sum wraps round to 0
-
-
-def test_increment_mod_work(bench, mk2):
-    (work,) = bench.op(IncrementModInplace, np.zeros((1, 1), np.uint32), increment=1, modulus=4).work()
-    assert isinstance(work, Vertices)
-    assert work.elements == 1
-    assert work.low_confidence
-    assert work.cycles(np.array([0, 1]), mk2).tolist() == [0, 6 * (20 + 286) + 11]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "attributes", "message"),
-    [
-        (np.int16, {"increment": 1, "modulus": 4}, "int16; allowed are uint32, int32, float16, float32"),
-        (np.float32, {"increment": 1, "modulus": 0.0}, "modulus=0.0; finite, above 0 is needed"),
-        (np.int32, {"increment": 1, "modulus": 0}, "modulus=0; a whole number from 1 to 2147483647"),
-        (np.int32, {"increment": 0.5, "modulus": 4}, "increment=0.5; a whole number from -2147483648"),
-        (np.uint32, {"increment": -1, "modulus": 4}, "increment=-1; a whole number from 0 to 4294967295"),
-        (np.uint32, {"increment": 1, "modulus": 2**32}, "modulus=4294967296; a whole number from 1 to 4294967295"),
-        (np.int32, {"increment": 1, "modulus": 2**31}, r"modulus=2147483648; .* is needed \(int32\)"),
-    ],
-)
-def test_increment_mod_errors(bench, dtype, attributes, message):
-    with pytest.raises(ir.IrError, match=message):
-        bench.op(IncrementMod, np.zeros((1, 1), dtype), **attributes)

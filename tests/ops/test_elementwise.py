@@ -1,7 +1,5 @@
 """Binary element-wise ops against NumPy and PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -132,28 +130,3 @@ def test_comparison_dtype_and_meta_shape(bench):
     a = graph.add_input(ir.TensorSpec((5,), ir.FLOAT32, (3, 3)), "a")
     assert graph.create(ops.Add, [a, a], ["y"]).outputs[0].meta_shape == (3, 3)
     assert graph.create(ops.Greater, [a, a], ["z"]).outputs[0].dtype == BOOL
-
-
-@pytest.mark.parametrize(
-    ("op_class", "shapes", "vertex"),
-    [
-        (ops.Add, [(8, 512), (8, 512)], "popops::BinaryOp1D<ADD,float>"),
-        (ops.Add, [(8, 512), (512,)], "popops::BinaryOp1D<ADD,float>"),
-        (ops.Mul, [(8, 512), (8, 1)], "popops::BroadcastVectorOuter1D<MULTIPLY,float>"),
-        (ops.Mul, [(), (8, 512)], "popops::BroadcastScalar1D<MULTIPLY,float>"),
-        (ops.Div, [(8, 512), (8, 1)], "popops::BinaryOp1D<DIVIDE,float>"),
-        (ops.Sub, [(8, 1), (1, 512)], "popops::BinaryOp1D<SUBTRACT,float>"),
-        (ops.Mul, [(2, 3, 4), (1, 3, 1)], "popops::BinaryOp1D<MULTIPLY,float>"),
-        (ops.AddLhsInplace, [(8, 512), (512,)], "popops::BinaryOp1DInPlace<ADD,float>"),
-        (ops.AddLhsInplace, [(8, 512), ()], "popops::BroadcastScalar1DInPlace<ADD,float>"),
-    ],
-)
-def test_work(bench, mk2, op_class, shapes, vertex):
-    op = bench.op(op_class, *(np.ones((1, *s), np.float32) for s in shapes))
-    (work,) = op.work()
-    assert work.vertex == vertex
-    assert work.elements == op.outputs[0].spec.elements
-    cycles = work.cycles(np.array([0, 2, 100, 1000]), mk2)  # (a single element is no whole vector)
-    assert cycles.dtype == np.int64
-    assert cycles[0] == 0
-    assert (np.diff(cycles) > 0).all()

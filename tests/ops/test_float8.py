@@ -1,7 +1,5 @@
 """Ops of 8-bit floats against PyTorch's types with the same codes, NumPy and PyTorch products; cost and refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Formulas against plain NumPy: any expression, in place or not, and the passes and temporaries they come to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conversions between float16 and float32: the same bits with and without PyTorch, for every kind of number."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -6,8 +6,6 @@ replicas that are whole, or views in place (transposed; the middle of a larger v
 lies around them has to stay as it was.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """Copies between IPUs: place of the result, value, gradient, buffer, errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Sigmoid family, piecewise activations, further functions, comparisons, minimum, log-softmax."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

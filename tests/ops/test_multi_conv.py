@@ -1,11 +1,9 @@
 """MultiConv: one op in the place of several convolutions, with their values and gradients."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipuperf import ir, ops
-from ipuperf.ops.products.multi_conv import ConvolutionPart, multi_conv_of
+from ipuperf.ops.products.multi_conv import multi_conv_of
 
 torch = pytest.importorskip("torch")
 conv2d, conv_transpose2d = torch.nn.functional.conv2d, torch.nn.functional.conv_transpose2d
@@ -77,18 +75,3 @@ def test_order_constraints_hold_for_the_joined_op():
     op = multi_conv_of(convs)
     assert graph.constraints == {op: {early}, late: {op}}
     assert x.consumers == [early, op, op]
-
-
-def test_bad_parts_are_refused():
-    graph = ir.Ir().main_graph
-    x = graph.add_input(ir.TensorSpec((1, 2, 4, 4), ir.FLOAT32), "x")
-    w = graph.add_input(ir.TensorSpec((2, 2, 1, 1), ir.FLOAT32), "w")
-    part = ConvolutionPart.of(graph.create(ops.Conv, [x, w], ["a"]))
-    for parts, given, message in [
-        ((part, part), [x, w], "2 convolutions need 2 operands each, got 2"),
-        ((ConvolutionPart("MatMul", ()),), [x, w], "parts of types"),
-        ((part,), [x, w], "per_conv_reserved_tiles=-1"),
-    ]:
-        with pytest.raises(ir.IrError, match=message):
-            graph.create(ops.MultiConvForward, given, ["y"] * len(parts), parts=parts,
-                         per_conv_reserved_tiles=-1 if "reserved" in message else 50)  # fmt: skip

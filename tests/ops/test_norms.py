@@ -1,7 +1,5 @@
 """Normalisation against PyTorch and plain NumPy in float64."""
 
-from __future__ import annotations
-
 import normcases as norms
 import numpy as np
 import pytest

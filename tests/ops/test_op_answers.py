@@ -1,7 +1,5 @@
 """What every op says of itself: results, attributes, work with its cycles; and what it refuses."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

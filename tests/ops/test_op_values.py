@@ -4,8 +4,6 @@ References of their own have the tests of the single ops; here nothing moves uns
 float64 wherever the op takes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace

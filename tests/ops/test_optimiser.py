@@ -1,7 +1,5 @@
 """Variable updates: values against float64 NumPy and PyTorch, in-place contracts, errors, cycle anchors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Gradients of disjoint parts of a tensor are joined: values, and which parts are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,14 +1,11 @@
 """Pooling and its gradients against PyTorch: windows, padding, ceil mode, ties, replicas, fp16, cost."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipuperf import ops
-from ipuperf.ir import IrError, ShapeError
 from ipuperf.ops.pooling.windows import adaptive_windows, regular_windows
 from ipuperf.ops.work import Vertices
 
@@ -253,39 +250,6 @@ def test_work_of_gradients(bench, mk2):
     work, cycles = cycles_of(bench.op(ops.AveragePoolGrad, y, kernel_size=2, input_size=(24, 24)), 96, mk2)
     assert work.vertex == "popnn::SumPooling<float>"
     assert cycles == [0, 6 * (46 + 8 + 15 + 2 * 42) + 13]
-
-
-def f32(*shape):
-    return np.ones((1, *shape), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("op_class", "inputs", "attributes", "message"),
-    [
-        (ops.MaxPool, [f32(2, 3)], {"kernel_size": 2}, "at least 3 axes"),
-        (ops.MaxPool, [f32(2, 3, 8, 8)], {}, "attribute kernel_size is missing"),
-        (ops.MaxPool, [f32(2, 3, 8, 8)], {"kernel_size": (2, 2, 2)}, "for each of 2 spatial axes"),
-        (ops.MaxPool, [f32(2, 3, 8, 8)], {"kernel_size": 9}, "spans 9 elements, more than the padded input's 8"),
-        (ops.MaxPool, [f32(2, 3, 8, 8)], {"kernel_size": 3, "dilation": 4}, "a window of 3 with dilation 4 spans 9"),
-        (ops.MaxPool, [f32(2, 3, 8, 8)], {"kernel_size": 2, "strides": 0}, "strides=0; an integer of at least 1"),
-        (ops.MaxPool, [f32(2, 3, 8, 8)], {"kernel_size": 2, "padding": -1}, "integers that are not negative"),
-        (ops.MaxPool, [f32(2, 3, 8, 8)], {"kernel_size": 2, "padding": 2}, r"padding=\(2, 2\); at most 1, half of"),
-        (ops.AveragePool, [f32(2, 3, 8, 8)], {"kernel_size": 2, "dilation": 2}, "an average has no dilation"),
-        (ops.AdaptiveAveragePool, [f32(2, 3, 8, 8)], {"output_size": 0}, "output_size=0; an integer of at least 1"),
-        (ops.AdaptiveAveragePool, [f32(2, 3, 8, 8)], {}, "attribute output_size is missing"),
-        (ops.MaxPoolGrad, [f32(2, 3, 4, 4)], {"kernel_size": 2}, r"needs 3 operands \(grad, pooled, x\), got 1"),
-        (
-            ops.MaxPoolGrad,
-            [f32(2, 3, 4, 4), f32(2, 3, 4, 5), f32(2, 3, 8, 8)],
-            {"kernel_size": 2},
-            r"pooled tensor has shape \(2, 3, 4, 5\); \(2, 3, 4, 4\) follows",
-        ),
-        (ops.AveragePoolGrad, [f32(2, 3, 4, 4)], {"kernel_size": 2, "input_size": (8, 10)}, r"\(4, 5\) follows from"),
-    ],
-)
-def test_shape_errors(bench, op_class, inputs, attributes, message):
-    with pytest.raises(IrError if "missing" in message else ShapeError, match=message):
-        bench.op(op_class, *inputs, **attributes)
 
 
 def test_operations_of_the_gradient_of_an_average(bench):

@@ -1,13 +1,9 @@
 """Tensors printed while a program runs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from ipuperf import ops
-from ipuperf.ir import IrError
-from ipuperf.ops.work import Copy, HostTransfer
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.bool_])
@@ -47,12 +43,3 @@ def test_gradient(bench, capsys, rng):
         printed = capsys.readouterr().err
         assert printed.count("\n") == lines
         assert ("t_gradient" in printed) == (lines == 2)
-
-
-def test_errors_and_cost(bench):
-    x = np.zeros((1, 3), np.float32)
-    with pytest.raises(IrError, match="float_format='hex'; allowed: auto, fixed, scientific, none"):
-        bench.op(ops.PrintTensor, x, float_format="hex")
-    copy = Copy(12)
-    assert bench.op(ops.PrintTensor, x, title="t").work() == [HostTransfer("print t", "d2h", 12), copy]
-    assert bench.op(ops.PrintTensor, x, print_self=False).work() == [copy]

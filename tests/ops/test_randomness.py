@@ -1,7 +1,5 @@
 """Dropout, random tensors and seeds: statistics, replay, independence, and costs."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recurrent layers: values and gradients against PyTorch's, step by step; their loops' cost, counted by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,13 +1,11 @@
 """Recurrent layers as TensorFlow has them: values and gradients against the same steps written out with PyTorch's
 functions; what their vertices and rows ask for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from ipuperf import ops
-from ipuperf.ir import FLOAT16, IrError, ShapeError
+from ipuperf.ir import FLOAT16
 from ipuperf.machine import load_machine
 from ipuperf.ops.recurrent.activations import ACTIVATIONS
 from ipuperf.ops.recurrent.cells import CELLS
@@ -141,26 +139,6 @@ def test_half_precision_is_rounded_at_the_end(bench, rng):
     wide = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays]
     for one, other in zip(*(bench.run(ops.Recurrent, *a, outputs=2, **attributes) for a in (arrays, wide))):
         np.testing.assert_array_equal(one, other.astype(np.float16))
-
-
-def test_wrong_rows_are_refused(bench, rng):
-    attributes = {"cell": "gru", "lengths": True, "scored": True}
-    *rest, lengths, scores = operands(rng, **attributes)
-    with pytest.raises(ShapeError, match=r"whole lengths \(3,\) are needed"):
-        bench.op(ops.Recurrent, *rest, lengths.astype(float), scores, outputs=2, **attributes)
-    with pytest.raises(ShapeError, match=r"scores \(4, 3\) are needed"):
-        bench.op(ops.Recurrent, *rest, lengths, scores[:, :2], outputs=2, **attributes)
-    lstm = operands(rng, cell="lstm", scored=True)
-    with pytest.raises(ShapeError, match="'lstm' takes no scores"):
-        bench.op(ops.Recurrent, *lstm, outputs=3, cell="lstm", scored=True)
-    for name, share in (("available_memory_proportion", 0.0), ("gradient_memory_proportion", 1.5)):
-        with pytest.raises(IrError, match=f"share of memory {share}; allowed: above 0, up to 1"):
-            bench.op(ops.Recurrent, *lstm[:-1], outputs=3, cell="lstm", **{name: share})
-    graph = bench.op(ops.Recurrent, *lstm[:-1], outputs=5, cell="lstm", trains=True).graph
-    with pytest.raises(IrError, match="no gradient of what is kept"):
-        ops.autodiff(graph, [graph.add_output(graph.ops[0].outputs[3])], [graph.inputs[0]])
-    with pytest.raises(IrError, match="activation"):
-        bench.op(ops.Recurrent, *lstm[:-1], outputs=3, cell="lstm", activation="elu")
 
 
 def works(bench, rng, **attributes):

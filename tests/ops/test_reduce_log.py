@@ -1,13 +1,9 @@
 """Logarithms of sums, LAMB's sum of squares, medians and histograms against NumPy and PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from ipuperf import ops
-from ipuperf.ir import UINT32, DTypeError, IrError
-from ipuperf.ops.work import Copy, Reduction, Vertices
 
 LOGS = {
     ops.ReduceLogSum: lambda torch, x, **k: x.sum(**k).log(),
@@ -56,13 +52,6 @@ def test_no_exponential_overflows(bench):
 def test_of_nothing(bench, op_class):
     assert (bench.run(op_class, np.zeros((2, 0), np.float32)) == -np.inf).all()
     assert bench.run(op_class, np.zeros((2, 0, 3), np.float32), axes=(1,)).shape == (2, 0)
-
-
-@pytest.mark.parametrize("op_class", [*LOGS, ops.LambSquare, ops.Histogram])
-def test_refuses_whole_numbers(bench, op_class):
-    levels = {"levels": (1.0,)} if op_class is ops.Histogram else {}
-    with pytest.raises(DTypeError, match="floating-point type is needed"):
-        bench.op(op_class, np.zeros((1, 2), np.int32), **levels)
 
 
 # -- LAMB --------------------------------------------------------------------------------------------------------------
@@ -135,24 +124,4 @@ def test_histogram(bench, rng, shape, dtype, absolute):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("levels", [(), (1.0, 1.0), (2.0, 1.0)])
-def test_histogram_needs_rising_levels(bench, levels):
-    with pytest.raises(IrError, match="do not rise"):
-        bench.op(ops.Histogram, np.zeros((1, 3), np.float32), levels=levels)
-
-
 # -- cost --------------------------------------------------------------------------------------------------------------
-
-
-def test_works(bench):
-    x = np.zeros((1, 3, 40), np.float32)
-    kinds = lambda op: [type(w) for w in op.work()]  # noqa: E731
-    assert kinds(bench.op(ops.ReduceLogSum, x)) == [Reduction, Vertices]
-    assert kinds(bench.op(ops.ReduceLogSumExp, x)) == [Reduction, Vertices, Vertices, Reduction, Vertices, Vertices]
-    assert kinds(bench.op(ops.LambSquare, x)) == [Reduction]
-    found = bench.op(ops.ReduceMedian, x, outputs=2).work()
-    assert isinstance(found[0], Copy)
-    assert all(w.low_confidence for w in found[1:])
-    counting = bench.op(ops.Histogram, x, levels=(0.0, 1.0)).work()
-    assert counting[0].low_confidence
-    assert counting[1].dtype == UINT32

@@ -1,7 +1,5 @@
 """Remote loads and stores: rules, entry checks at build time, work. Values are tested with the evaluator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -49,19 +47,6 @@ def test_constant_entry_is_checked_at_build_time(program, entry):
     with pytest.raises(IndexError):
         main.create(RemoteStore, [init(main), offset], [], buffer=buffer)
     assert issubclass(RemoteEntryError, ir.IrError)
-
-
-def test_errors(program):
-    main, buffer = program.main_graph, program.remote_buffer((3,), ir.FLOAT32, 2)
-    zero = main.constant(0, ir.INT32)
-    for error, message, tensor, offset in (
-        (ir.ShapeError, r"\(4,\), RemoteBuffer.* has \(3,\)", init(main, (4,)), zero),
-        (ir.DTypeError, "float16, RemoteBuffer.* is float32", init(main, dtype=ir.FLOAT16), zero),
-        (ir.DTypeError, "entry .* is float32", init(main), main.constant(0.0, ir.FLOAT32)),
-        (ir.ShapeError, r"entry .* \(2,\)", init(main), main.constant([0, 1], ir.INT32)),
-    ):
-        with pytest.raises(error, match=message):
-            main.create(RemoteLoad, [tensor, offset], ["x"], buffer=buffer)
 
 
 def test_load_in_place_replaces_a_tensor_in_use(program):

@@ -1,7 +1,5 @@
 """Interpolation against PyTorch, ONNX' definitions by hand, and regions of interest against plain loops."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 
 from ipuperf import ops
-from ipuperf.ir import DTypeError, IrError, ShapeError
+from ipuperf.ir import ShapeError
 from ipuperf.ops.selection.dynamic import DynamicIndexError
 
 TORCH = [
@@ -105,25 +103,6 @@ def test_half_is_rounded_once(bench, rng):
     named = {"scales": (2, 3), "mode": "cubic"}
     wide = bench.run(ops.Resize, x.astype(np.float32), **named).astype(np.float16)
     np.testing.assert_array_equal(bench.run(ops.Resize, x, **named), wide)
-
-
-def test_errors_and_cost(bench):
-    x = np.zeros((1, 2, 3), np.float32)
-    with pytest.raises(ShapeError, match=r"scales \(2.0,\); 2 numbers above 0 are needed"):
-        bench.op(ops.Resize, x, scales=(2,))
-    with pytest.raises(IrError, match="mode='area'; allowed: nearest, linear, cubic"):
-        bench.op(ops.Resize, x, scales=(2, 2), mode="area")
-    with pytest.raises(IrError, match="coordinate_transformation_mode='tf_crop_and_resize'; allowed: half_pixel"):
-        bench.op(ops.Resize, x, scales=(2, 2), coordinate_transformation_mode="tf_crop_and_resize")
-    for named in ({}, {"scales": (2, 2), "sizes": (4, 6)}):
-        with pytest.raises(IrError, match="either scales or sizes are needed"):
-            bench.op(ops.Resize, x, **named)
-    with pytest.raises(IrError, match=r"sizes \(4,\); one per axis"):
-        bench.op(ops.Resize, x, sizes=(4,))
-    with pytest.raises(DTypeError, match="floating-point"):
-        bench.op(ops.Resize, x.astype(np.int32), scales=(2, 2))
-    assert [w.bytes for w in bench.op(ops.Resize, x, scales=(2, 2)).work()] == [96]
-    assert all(w.low_confidence for w in bench.op(ops.Resize, x, scales=(2, 2), mode="cubic").work()[1:])
 
 
 # -- regions of interest -----------------------------------------------------------------------------------------------

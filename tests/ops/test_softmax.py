@@ -1,7 +1,5 @@
 """Softmax and the losses against PyTorch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Host loads and stores: rules, errors, work. Their order in runs is tested with the evaluator."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ than 2 %.
 They are an oracle of the estimators' fidelity, not of silicon.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Properties of the vertex formulas (their values against PopLibs' estimates: ``test_vertex_tables.py``)."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

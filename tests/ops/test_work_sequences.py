@@ -4,8 +4,6 @@ Sources: popart ``willow/src/popx/op/{erfx,nllx,softmaxx,batchnormx}.cpp``, popl
 ``lib/popnn/NonLinearity.cpp``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every row of the catalogue of options, in the vocabulary of each front end: what a program is told of it."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

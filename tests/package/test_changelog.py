@@ -1,7 +1,5 @@
 """The changelog begins with what is unreleased; the version below it is the package's, and the citation's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 `.ci/package` builds both and works with the wheel alone, which takes minutes.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every session option with values of every kind, devices, enumerations and PopDist's questions: what each gives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """``popart`` as far as it is here: exceptions, devices, enumerations, and a reason for the rest."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

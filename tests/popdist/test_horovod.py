@@ -1,7 +1,5 @@
 """The stand-in for Horovod: a job of one process."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """``popdist``: one process stands for all instances."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

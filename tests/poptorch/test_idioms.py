@@ -1,7 +1,5 @@
 """Models in today's idioms (``idiomcases``) train five steps as in PyTorch: plain, in two stages, on two replicas."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

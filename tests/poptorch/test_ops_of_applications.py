@@ -1,7 +1,5 @@
 """Ops in C++ of public applications: values and gradients beside PyTorch or a plain loop."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Optimum Graphcore 0.7.1 from the registry, unmodified: its trainers beside Transformers' own, its generation on the
 device beside Transformers' on the CPU. Random weights, no downloads."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``Options.anchorTensor``: activations, gradients and variables against PyTorch's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

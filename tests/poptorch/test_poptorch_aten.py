@@ -1,7 +1,5 @@
 """Aten ops beyond the calls of ``callcases.py``: state, random numbers, half precision, options, resizing."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Aten ops that change tables at positions: values and gradients against PyTorch, and the ops that they become."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What Python would do in a backward pass: checkpoints, ``detach_`` and hooks of tensors; masks that hide all."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable

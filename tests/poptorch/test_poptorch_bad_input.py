@@ -1,7 +1,5 @@
 """What a user can get wrong with a model, options, data or the machine: an error that says what and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blocks, strategies and the partition: semantics of ``docs/reference/pipelines.md`` 1.1 and 4."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import pickle

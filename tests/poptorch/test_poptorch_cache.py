@@ -1,7 +1,5 @@
 """Exports kept on disk: found again by content, in other processes too; never a wrong one."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """Buffers that ``forward`` changes and reads: gradients are those of the numbers it had; PyTorch as the oracle."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``max_grad_norm`` against ``torch.nn.utils.clip_grad_norm_``."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``use_combined_accum``: one tensor is gradient accumulator and velocity, and the numbers stay."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

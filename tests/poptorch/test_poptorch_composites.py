@@ -1,7 +1,5 @@
 """An export looks only at the composite ops it needs: the same graph as when it looks at all of them."""
 
-from __future__ import annotations
-
 import inspect
 from contextlib import nullcontext
 from typing import Any

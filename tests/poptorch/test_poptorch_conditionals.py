@@ -1,7 +1,5 @@
 """``poptorch.cond`` in programs: values as PyTorch gives them, one graph for each body, one of them charged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

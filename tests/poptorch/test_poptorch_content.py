@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import array
 import collections
 import enum
@@ -78,6 +79,13 @@ CONTENTS = """
     changed(nn.ReLU(), x=1) # changed(nn.ReLU(), x=2) # changed(nn.ReLU(), y=1) # holding(register_buffer="a")
     holding(register_buffer="b") # holding(register_parameter="a") # holding(register_buffer="a", none=True)
     hooked("forward", one) # hooked("forward_pre", one) # hooked("forward", two) # hooked("forward", one, one)
+    code("n.x", n=ns(x=1)) # code("n.x", n=ns(x=2)) # code("n.x", n=ns()) # code("n.x", n=ns(x=None))
+    code("n.x.y", n=ns(x=ns(y=1))) # code("n.x.y", n=ns(x=ns(y=2))) # code("n.x.y", n=ns(x=Held(1)))
+    code("n", n=ns(x=1)) # code("n", n=ns(x=2)) # code("vars(n)", n=ns(x=1)) # code("vars(n)", n=ns(x=2))
+    code("n.x + len(n)", n=ns(x=1, y=1)) # code("n.x + len(n)", n=ns(x=1, y=2)) # code("n.x", n=Thing(x=1, y=1))
+    code("n.__dict__", n=ns(x=1)) # code("n.__dict__", n=ns(x=2)) # code("n.x", n=Thing(x=1, y=2))
+    code("(lambda: n)().x", n=ns(x=1, y=1)) # code("(lambda: n)().x", n=ns(x=1, y=2))
+    code("n.x", n=types.SimpleNamespace(x=1)) # code("n._get_args()", n=ns(x=1)) # code("n._get_args()", n=ns(x=2))
 """
 
 SAME = """
@@ -85,6 +93,8 @@ SAME = """
     Held # noted(Held)
     object() # object()
     hooked("forward", one) # hooked("forward", one, gone=3)
+    code("n.x", n=ns(x=1)) # code("n.x", n=ns(x=1, y=1)) # code("n.x", n=ns(x=1, y=2))
+    code("n.x.y + n.z", n=ns(x=ns(y=1), z=2)) # code("n.x.y + n.z", n=ns(x=ns(y=1, u=3), z=2, u=3))
 """
 
 
@@ -168,7 +178,7 @@ def content(text: str) -> Any:
     names |= {"a": [1], "t": torch.ones(5), "h": Held(1), "environ": os.environ, "mod": module, "named": changed}
     names |= {"Path": Path, "collections": collections, "Thing": Thing, "OneSlot": OneSlot, "os": os, "code": code}
     names |= {"partialmethod": functools.partialmethod, "one": lambda *_: None, "two": lambda *_: 1, "hooked": hooked}
-    names |= {"changed": changed, "holding": holding, "graded": graded}
+    names |= {"types": types, "ns": argparse.Namespace, "changed": changed, "holding": holding, "graded": graded}
     names |= {"noted": lambda kind: changed(kind, __doc__="A note.")}
     return eval(text, {**names, "__name__": "a program"})
 

@@ -1,7 +1,5 @@
 """Objects of classes with a parser, and dictionaries in any order, as arguments, results and batches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

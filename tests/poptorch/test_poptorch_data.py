@@ -1,7 +1,5 @@
 """DataLoader and accessor: sizes, order and content against PyTorch's own loader."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import threading

@@ -3,8 +3,6 @@
 Each module is executed anew, so that what it says is looked at here, not what another test imported.
 """
 
-from __future__ import annotations
-
 import enum
 import importlib.util
 import inspect

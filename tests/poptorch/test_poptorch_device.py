@@ -1,7 +1,5 @@
 """Within ``forward`` tensors are on an IPU, and what is made where they are works; PyTorch as the oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -110,3 +108,27 @@ def test_autocast_of_the_ipu_casts_to_float16() -> None:
     result = poptorch.inferenceModel(Cast(), QUIET)(x, w)
     assert result.dtype == torch.float16
     torch.testing.assert_close(result, (x.half() @ w.half()), rtol=2e-3, atol=2e-3)
+
+
+def test_an_op_of_a_library_with_shapes_of_its_own_is_refused() -> None:
+    """Its shapes are computed by the program's code, which may make tensors where its operands are."""
+
+    @torch.library.custom_op("ipuperf_tests::doubled", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def doubled(x: Any) -> Any:
+        return x * 2
+
+    doubled.register_fake(lambda x: torch.empty(x.shape, device=x.device, dtype=x.dtype))
+    doubled.register_autograd(lambda context, gradient: gradient * 2)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 2)
+
+        def forward(self, x: Any) -> Any:
+            return poptorch.identity_loss(doubled(self.layer(x)), "sum")
+
+    model = Model()
+    step = poptorch.trainingModel(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(poptorch.Error, match="ipuperf_tests::doubled is unsupported"):
+        step(torch.ones(2, 2))

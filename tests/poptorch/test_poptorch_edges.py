@@ -1,7 +1,5 @@
 """Gradients where formulas change: equal extremes, edges of limits, norms of nothing, losses without labels."""
 
-from __future__ import annotations
-
 import math
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Calls of PyTorch with arguments of every kind: values and gradients as PyTorch's, and the ops they become."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +11,7 @@ from rows import Golden
 
 torch = pytest.importorskip("torch")
 
-from callcases import RANDOM, REFUSED, SUBJECTS, called, lines_of  # noqa: E402
+from callcases import SUBJECTS, called, calls_of  # noqa: E402
 from stageruns import case_module  # noqa: E402
 
 from ipuperf.poptorch.export.module import export_model  # noqa: E402
@@ -23,8 +21,8 @@ TOGETHER = 14
 """Calls in one export: PyTorch takes longer for an export than for what is in it."""
 CASES = {
     f"{subject} {first}": calls[first : first + TOGETHER]
-    for subject, text in SUBJECTS.items()
-    for calls in [lines_of(text)]
+    for subject in SUBJECTS
+    for calls in [calls_of(subject)]
     for first in range(0, len(calls), TOGETHER)
 }
 
@@ -88,11 +86,11 @@ def rows_of(calls: list[str], model: Any) -> list[str]:
 
 @pytest.mark.heavy
 def test_what_random_calls_draw(golden: Golden) -> None:
-    calls = lines_of(RANDOM)
+    calls = calls_of("random")
     golden(rows_of(calls, model_of(calls)))
 
 
-@pytest.mark.parametrize("call", lines_of(REFUSED))
+@pytest.mark.parametrize("call", calls_of("refused"))
 def test_calls_that_are_refused(call: str, golden: Golden) -> None:
     def told() -> str:
         return str(model_of([call], first=9999))
@@ -111,7 +109,7 @@ MODULES = {
 #: Tools of the module itself, and products in formats of floating point that no IPU has.
 NO_CALLS = {
     *("Optional", "assert_int_or_pair", "boolean_dispatch", "handle_torch_function", "has_torch_function"),
-    *("has_torch_function_unary", "has_torch_function_variadic", "grouped_mm", "scaled_grouped_mm", "scaled_mm"),
+    *("has_torch_function_unary", "has_torch_function_variadic", "scaled_grouped_mm", "scaled_mm"),
 }  # fmt: skip
 
 
@@ -119,7 +117,7 @@ NO_CALLS = {
 @pytest.mark.parametrize("module", MODULES)
 def test_every_public_function_is_called(module: str) -> None:
     """Each works or is refused in a line of the cases."""
-    text = "\n".join([*SUBJECTS.values(), RANDOM, REFUSED])
+    text = "\n".join(call for subject in (*SUBJECTS, "random", "refused") for call in calls_of(subject))
     names = [name for name, value in vars(MODULES[module]).items() if callable(value) and not isinstance(value, type)]
     missing = [name for name in names if not re.search(rf"\b{re.escape(module)}\.{name}\(", text)]
     assert {name for name in missing if not name.startswith("_")} <= NO_CALLS

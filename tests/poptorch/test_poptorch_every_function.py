@@ -1,7 +1,5 @@
 """Functions and classes of PopTorch outside of models: what each call gives, prints, or refuses, as a row."""
 
-from __future__ import annotations
-
 import io
 import re
 from contextlib import redirect_stdout

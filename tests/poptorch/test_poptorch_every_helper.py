@@ -1,7 +1,5 @@
 """Functions that models reach only through a compilation, called by themselves: what each gives or refuses."""
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import importlib

@@ -1,7 +1,5 @@
 """Every option with values of every kind: what it changes, what it is said to be without effect, what is refused."""
 
-from __future__ import annotations
-
 import itertools
 from functools import lru_cache, reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """What options ask of a compilation, before anything is compiled: timetables, places of tensors, advice, refusals."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models that only a compilation can refuse: each error as a row, or the ops where there is none."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Results of every kind, inputs that a model changes, and anchored tensors, in every output mode and for groups of
 replicas: each as a row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Small models run with options that change what a run costs: cycles, bytes, results and weights of each as a row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``Precision.enableFloatingPointExceptions``: the op that makes infinity or NaN of numbers stops the program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compiled models in files: what is loaded computes what was stored; bad files are one error."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The executor: results of every output mode, arguments of every kind, weights between models, the life of a model."""
 
-from __future__ import annotations
-
 import warnings
 from collections import namedtuple
 from typing import Any

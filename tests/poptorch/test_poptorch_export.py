@@ -1,7 +1,5 @@
 """Modules as stage graphs: partition, edges, parameters, losses, arguments and results, errors."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

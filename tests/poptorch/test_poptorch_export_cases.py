@@ -1,7 +1,5 @@
 """Arguments, results, losses, PopTorch's own ops and errors of exported modules."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A program whose equal ops are decomposed once is the one that PyTorch gives when it decomposes all of them."""
 
-from __future__ import annotations
-
 import inspect
 import operator
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A program that was simplified before is not simplified again, and one that differs is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Inputs that ``forward`` changes in place: the host's tensors have the new values after the call."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """LARS against its paper's formulas in NumPy: native steps, and as a program on the (simulated) IPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Layers with a state of their own: running statistics, dropout masks, tied and frozen weights, half precision."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

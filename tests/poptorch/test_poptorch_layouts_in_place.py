@@ -1,7 +1,5 @@
 """What ``forward`` does to the layout of tensors in place and to views whose elements overlap; PyTorch as oracle."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Causal attention over long sequences: right numbers, and a mask that takes no memory on the host."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loops, branches and ``flex_attention`` of ``torch._higher_order_ops`` in programs: results as PyTorch gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``Training.setAutomaticLossScaling`` against counts of PyTorch's gradients."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Factors, determinants and solutions of matrices, sparse ones by coordinates: values and gradients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

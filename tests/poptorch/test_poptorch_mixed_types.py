@@ -1,8 +1,6 @@
 """Operands of float16 and float32 in one op: float32, as PopTorch promotes (user guide, 16-bit float migration). A
 layer gives the type of its data."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Twenty-one models train five steps with the losses of PyTorch: float32 to 1e-5, float16 to 5e-3."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 A normal run has each model in one of the three ways, the heavy one in the others too.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What of a module is compiled in: its mode, plain tensors (changes last for one call), and values that need care."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

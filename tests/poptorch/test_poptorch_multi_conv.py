@@ -1,7 +1,5 @@
 """``poptorch.MultiConv``: values of the convolutions, options that reach them, bad input."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Names of PopTorch's native library: name scopes by hooks, errors of the device."""
 
-from __future__ import annotations
-
 import importlib
 
 import pytest

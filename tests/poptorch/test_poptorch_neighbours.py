@@ -1,7 +1,5 @@
 """Results that no data reach, float16 parameters of each optimiser, changes in place across stages."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

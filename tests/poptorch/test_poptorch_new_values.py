@@ -3,8 +3,6 @@
 The oracle is PopART's rule (``getOptimizerInputs`` of its optimisers), counted by hand, and the figures of the host.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

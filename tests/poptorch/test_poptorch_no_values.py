@@ -1,7 +1,5 @@
 """Programs that are only timed hold no values."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Ops: values and gradients natively, marks in an exported program, errors of what is not here."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

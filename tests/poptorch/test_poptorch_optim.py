@@ -1,7 +1,5 @@
 """Optimisers: native steps against PyTorch or plain NumPy, additional arguments, the executor's description."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

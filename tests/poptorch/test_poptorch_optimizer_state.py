@@ -1,7 +1,5 @@
 """The optimiser's state between host and IPUs, numbers that change, Nesterov's momentum, another loss scaling."""
 
-from __future__ import annotations
-
 import copy
 import io
 import logging

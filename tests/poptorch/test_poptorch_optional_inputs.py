@@ -1,7 +1,5 @@
 """Models that are called with and without their optional tensors."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

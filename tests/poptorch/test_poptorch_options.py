@@ -1,7 +1,5 @@
 """Options: argument checks, the table of effects, freezing, copying, printed form, what the executor reads."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import pickle

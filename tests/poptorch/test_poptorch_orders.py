@@ -1,7 +1,5 @@
 """Orders, buckets, running sums and products, bags, CTC: what the table of supported operations does not try."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -73,6 +71,13 @@ SCALARS = {
 
 def test_scalars_have_one_axis_for_positions(check_all: Any) -> None:
     check_all(SCALARS, torch.tensor(1.5))
+
+
+def test_histograms_of_whole_numbers(stages: Any) -> None:
+    """PyTorch has them on other devices than the CPU only."""
+    exported = export_model(Called(lambda x: torch.histc(x, 4, -1, 3)), (EQUAL.int(),))
+    (counts,) = stages(exported, [EQUAL.int()]).outputs
+    assert counts.tolist() == np.histogram(EQUAL.numpy(), 4, (-1, 3))[0].tolist()
 
 
 def test_running_products_of_zeros_have_gradients(check_all: Any) -> None:

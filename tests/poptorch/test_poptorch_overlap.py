@@ -1,7 +1,5 @@
 """Overlapped and synthetic host I/O: numbers as without, time hidden, upstream's errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

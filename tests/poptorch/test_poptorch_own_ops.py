@@ -1,7 +1,5 @@
 """``poptorch.CPU`` and ``poptorch.custom_op``: functions and ops that a program brings along."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Sequence

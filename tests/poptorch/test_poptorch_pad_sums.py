@@ -1,7 +1,5 @@
 """Gradients of the parts that a forward pass reads are joined as PopART's pattern does, unless the options say no."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Phases over several IPUs, whose stages may use each other's results, against plain gradient accumulation."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

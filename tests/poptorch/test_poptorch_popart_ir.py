@@ -1,7 +1,5 @@
 """``_debugGetPopartIR``: the program's ops in PopART's JSON layout."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Random numbers in ``forward``: their distributions, and that they follow the seed alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``autoRecomputation`` and ``recomputationCheckpoint`` outside pipelines: same numbers, less memory, more cycles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

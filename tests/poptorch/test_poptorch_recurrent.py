@@ -1,7 +1,5 @@
 """Recurrent layers of several layers and directions against eager PyTorch: results, states, weights after training."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -4,8 +4,6 @@ The conditions are those of upstream's Python sources: options.py, _options_impl
 _poplar_executor.py, ops.py, _optimizer_attributes.py, optim.py, __init__.py, and InplaceOps.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Parameters that differ between groups of replicas, against PyTorch with one module for each replica."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is computed of rows that a mask selects: values and gradients as PyTorch's, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sharded optimiser state with several instances of ``poprun``: shards lie within an instance, as upstream."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Parameters and buffers of one model that share memory; PyTorch as the oracle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

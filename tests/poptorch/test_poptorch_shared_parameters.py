@@ -1,7 +1,5 @@
 """Training models with parameters in common, as the generator and the discriminator of a GAN; PyTorch as oracle."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import logging

@@ -1,7 +1,5 @@
 """Training models on every strategy, with replicas and in every memory, against plain gradient accumulation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

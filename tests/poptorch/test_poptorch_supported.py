@@ -1,7 +1,5 @@
 """Every operation of PopTorch's documentation: values and gradients against PyTorch, in float32 and float16."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an executor tells of simulated time: cycles, performance counters, latencies, reports."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Training models against PyTorch with gradient accumulation written out: every optimiser, strategy and location."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

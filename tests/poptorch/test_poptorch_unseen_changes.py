@@ -1,7 +1,5 @@
 """Changes in place that autograd does not see, and what ``forward`` may do with attributes; PyTorch as the oracle."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What programs like the vendor's tests do that once failed: each against PyTorch."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """When weights go between host and IPUs, and that it takes simulated time; how much: test_popxl_weight_copies.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

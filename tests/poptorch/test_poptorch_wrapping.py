@@ -1,8 +1,6 @@
 """Weights come from the IPUs when somebody looks; a module has one executor that trains it (upstream:
 weights_writing_test.py)."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import pickle

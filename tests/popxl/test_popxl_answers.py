@@ -3,8 +3,6 @@
 A golden text has the answers of some calls, each with the program afterwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace

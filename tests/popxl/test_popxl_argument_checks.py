@@ -1,7 +1,5 @@
 """What the checks of arguments make of values, by the annotation of a parameter: a golden row for each annotation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

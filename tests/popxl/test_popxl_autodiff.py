@@ -1,7 +1,5 @@
 """``popxl.transforms.autodiff``: connections and values, against PyTorch."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Collectives: ``replicated_slice``, the reductions besides the usual ones, ``CommGroup``, ``all_reduce`` of IPUs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -55,20 +53,6 @@ def test_a_slice_one_element_long_has_no_axis(shape):
         np.testing.assert_array_equal(parts[replica], np.moveaxis(part, 0, min(axis, part.ndim - 1)) if axis else part)
     rows = [data[r].take(r, axis) for r in range(4)]
     np.testing.assert_array_equal(gradients, np.stack([np.stack(rows, axis)] * 4))
-
-
-def test_replicated_slice_refuses_what_does_not_divide():
-    ir = popxl.Ir(replication=2)
-    with ir.main_graph:
-        x = popxl.variable(np.zeros((3, 4), np.float32))
-        with pytest.raises(ValueError, match="does not divide into 2 parts"):
-            ops.collectives.replicated_slice(x)
-        for function in (ops.collectives.replicated_slice, ops.collectives.replicated_all_gather):
-            for axis in (2, -1):
-                with pytest.raises(ValueError, match=rf"axis {axis} of .* allowed: 0 to 1"):
-                    function(x, axis)
-        with pytest.raises(ValueError, match="puts the new axis first, not at 1"):
-            ops.collectives.replicated_all_gather(x, 1, output_shape="new_axis")
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])

@@ -1,7 +1,5 @@
 """``ops.conditional``: values by NumPy's where, replica by replica, and the cost of the longer branch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

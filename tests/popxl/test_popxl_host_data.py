@@ -1,7 +1,5 @@
 """Host data that the IPU cannot hold, and arguments that are no whole numbers, are refused."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``popxl.io_tiles``, ``ops.io_tile_copy`` and ``Ir.num_io_tiles``: a loop that loads while it computes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -88,12 +86,6 @@ def test_constants_are_on_the_tiles_of_their_readers() -> None:
     with popxl.Session(ir, "ipu_hw") as session:
         np.testing.assert_array_equal(session.run({h2d: data})[out], data * 5)
         assert session.executable.device_program.io_tiles == 32
-
-
-@pytest.mark.parametrize("value", [-1, 2.5, True])
-def test_bad_numbers_of_tiles(value: object) -> None:
-    with pytest.raises(ValueError, match=r"num_io_tiles is .*; a whole number of at least 0 is needed"):
-        popxl.Ir().num_io_tiles = value
 
 
 def test_a_call_is_counted_once_beside_steps_of_the_io_tiles() -> None:

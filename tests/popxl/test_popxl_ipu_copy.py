@@ -1,7 +1,5 @@
 """``ops.ipu_copy``, slices at run-time positions, counters, and on which IPU tensors are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -57,11 +55,6 @@ def test_source_of_variables_and_constants_is_stated() -> None:
                 tensor.copy_to_ipu(1)
 
 
-def test_source_that_cannot_be_found() -> None:
-    with popxl.Ir().main_graph, pytest.raises(ValueError, match="'?lonely.*no producer.*specify `source`"):
-        ops.ipu_copy(popxl.variable(1.0, name="lonely"), 1)
-
-
 def test_source_of_a_variable_is_where_it_is_read() -> None:
     with popxl.Ir().main_graph:
         x = popxl.variable(1.0)
@@ -114,17 +107,6 @@ def test_ops_outside_of_an_ipu_context_are_on_ipu_0() -> None:
         assert x.copy_to_ipu(1).ipu == 1
         with popxl.ipu() as number:
             assert number == 0
-
-
-@pytest.mark.parametrize(
-    ("destination", "source", "message"),
-    [(0, 0, "two different IPU numbers"), (-1, 0, "two different IPU numbers"), (2, 1, "is on IPU 0, the source is")],
-)
-def test_ends_that_do_not_fit(destination: int, source: int, message: str) -> None:
-    with popxl.Ir().main_graph, popxl.ipu(0):
-        x = popxl.variable(1.0) + 1
-        with pytest.raises(popxl.errors.popart_exception, match=message):
-            ops.ipu_copy(x, destination, source)
 
 
 def test_gradient_graph_is_on_the_ipus_of_the_forward_graph() -> None:
@@ -209,31 +191,3 @@ def test_increment_mod() -> None:
     new, old = run(build)
     np.testing.assert_array_equal(new, [2, 0, 1])
     np.testing.assert_array_equal(old, [0, 3, 4])
-
-
-def test_slices_of_another_ipu() -> None:
-    with popxl.Ir().main_graph:
-        with popxl.ipu(0):
-            t = popxl.variable(np.zeros((4, 2), np.float32), name="t")
-        with popxl.ipu(1):
-            index = popxl.variable(np.zeros(1, np.uint32), name="index")
-        with pytest.raises(ValueError, match="DynamicSlice: 't' is on IPU 0 and 'index' on IPU 1.*same IPU"):
-            ops.dynamic_slice(t, index, [0], [1], True)
-
-
-def test_slices_that_do_not_fit() -> None:
-    with popxl.Ir().main_graph:
-        t, index = popxl.variable(np.zeros((4, 2), np.float32)), popxl.variable(np.zeros(1, np.uint32))
-        with pytest.raises(popxl.errors.popart_exception, match="size 5 on axis 0"):
-            ops.dynamic_slice(t, index, [0], [5], True)
-        with pytest.raises(popxl.errors.popart_exception, match="increment=0.5"):
-            ops.increment_mod(index, 0.5, 4)
-
-
-def test_ops_outside_of_any_ipu_need_a_source() -> None:
-    with popxl.Ir().main_graph:
-        with popxl.ipu(None):
-            t = popxl.variable(1) + 1
-        with pytest.raises(ValueError, match="Could not infer the ipu of .*specify `source`"):
-            ops.ipu_copy(t, 1)
-        assert ops.ipu_copy(t, 1, 0).ipu == 1

@@ -1,8 +1,6 @@
 """Arguments of a wrong kind: every function of ``popxl.ops`` refuses them with its name, the argument's, and what is
 allowed."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections import deque

@@ -1,7 +1,5 @@
 """Convolution, pooling, normalisation, dropout and random tensors of ``popxl.ops``, against PyTorch or by counting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

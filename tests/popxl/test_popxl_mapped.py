@@ -1,7 +1,5 @@
 """Variables of memory-mapped files: kept as they are, written by copies from the device; what can be mapped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every public name of upstream's packages is here or says why it is not; exchanges, code loading, pictures."""
 
-from __future__ import annotations
-
 import importlib
 
 import numpy as np

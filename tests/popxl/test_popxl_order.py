@@ -1,7 +1,5 @@
 """Order of remote loads and stores and of calls by reference, places of operands, deeply nested calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

@@ -4,8 +4,6 @@ The conditions are those of ``python/popxl/python_files`` of PopART, of its ops 
 ``popxl_addons``. A program that the machine refuses is refused here, and a program that catches the error goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What a session answers, attached and not, as asked for and with each argument spoiled; and where drawn programs on
 several IPUs and tile sets put every tensor and gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from random import Random

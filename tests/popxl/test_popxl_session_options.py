@@ -1,7 +1,5 @@
 """``ir._pb_ir.getSessionOptions()``: each option works, is said to be without effect, or is refused."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small parts of the public surface: indexing, ``diag``, seeds, locations, types for tests, ``downcast_inputs``."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -66,13 +64,6 @@ def test_types_for_tests():
     assert {popxl.float16, popxl.bool, *unsigned} < set(testing.get_all_dtypes())
 
 
-def test_locations_check_their_fields():
-    place = popxl.TensorLocation(popxl.TensorStorage.OffChip)
-    assert place.replicatedTensorSharding is popxl.ReplicatedTensorSharding.Off
-    with pytest.raises(TypeError, match=r"popxl.TileSet is needed"):
-        popxl.TensorLocation(popxl.TensorStorage.OnChip, 1)
-
-
 def test_programs_have_one_execution_context():
     with popxl.Ir().main_graph:
         with _execution_context(popxl.ExecutionContext.Normal):
@@ -82,17 +73,6 @@ def test_programs_have_one_execution_context():
             _execution_context(popxl.ExecutionContext.WeightsFromHostFragment),
         ):
             pass
-
-
-def test_wide_inputs_can_be_refused():
-    ir = popxl.Ir()
-    with ir.main_graph:
-        stream = popxl.h2d_stream((2,), popxl.float32)
-        ops.host_load(stream)
-    with popxl.Session(ir, "ipu_model") as session:
-        session.run({stream: np.ones(2)})
-        with pytest.raises(ValueError, match="got dtype float64"):
-            session.run({stream: np.ones(2)}, downcast_inputs=False)
 
 
 def test_the_context_says_where_ops_go():

@@ -1,7 +1,5 @@
 """Tensors, data types, arithmetic, indexing and the list of ops of the PopXL front end."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 
@@ -289,10 +287,3 @@ def test_a_slice_of_nothing_in_particular_is_the_tensor() -> None:
     with popxl.Ir().main_graph:
         x = popxl.variable(np.ones(3, np.float32))
         assert ops.slice(x) == ops.slice(x, axis=0) == ops.slice_(x) == x
-
-
-@pytest.mark.parametrize("data", [None, [1, None], np.array([None, 1.0]), "a", np.datetime64("2020"), 1j])
-@pytest.mark.parametrize("dtype", [None, popxl.float32])
-def test_host_data_that_are_no_numbers(data, dtype):
-    with popxl.Ir().main_graph, pytest.raises(ValueError):
-        popxl.variable(data, dtype)

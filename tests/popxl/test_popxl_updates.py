@@ -1,7 +1,5 @@
 """``ops.var_updates`` and ``scaled_add`` through sessions, against formulas; losses against PyTorch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -103,20 +101,6 @@ def test_updaters(name: str, decay: float, corrected: bool) -> None:
     second = v if name == "adamax" else np.sqrt(v / (1 - 0.99**count))
     np.testing.assert_allclose(out, first / (second + 1e-6) + decay * w, rtol=1e-4)
     assert step == (3 if corrected else 2)
-
-
-def test_updater_errors_and_dtypes() -> None:
-    with popxl.Ir().main_graph:
-        m, v = popxl.variable(T.astype(np.float16)), popxl.variable(np.abs(X))
-        step = popxl.variable(np.float32(0))
-        with pytest.raises(ValueError, match="no weight"):
-            update.adam_updater(m, v, weight_decay=0.1)
-        with pytest.raises(ValueError, match="no beta1 and no beta2"):
-            update.adam_updater(m, v, time_step=step)
-        with pytest.raises(ValueError, match="time_step is None"):
-            update.adamax_updater(m, v)
-        assert update.adam_updater(m, v).dtype is popxl.float16
-        assert update.adam_updater(m, v, weight=v, weight_decay=0.5).dtype is popxl.float32
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

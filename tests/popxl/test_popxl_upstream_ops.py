@@ -1,7 +1,5 @@
 """Functions of ``popxl.ops`` that are one op upstream: its type, and values in a session."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What copying variables between host and IPUs takes between two runs; by hand, from the figures of the machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,8 +3,6 @@
 Golden texts are as in ``tests/popxl/test_popxl_answers.py``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Array helpers of popxl.addons, piece by piece with plain indexing; also with one piece or one replica."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

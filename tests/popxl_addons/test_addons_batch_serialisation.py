@@ -1,7 +1,5 @@
 """Phased execution: values against NumPy, what is loaded and stored when, extents of the buffers, errors."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``Module.build_grad``: a gradient that the module defines, against closed forms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

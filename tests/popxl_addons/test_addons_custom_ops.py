@@ -1,7 +1,5 @@
 """The vendor's custom ops, run as programs of several replicas, against plain NumPy and PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Variables of factories: whole, empty, zero, in files, remote, sharded by the rules of both ages; streams."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

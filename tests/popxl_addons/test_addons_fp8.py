@@ -1,7 +1,5 @@
 """Scales and layers of 8-bit floats of popxl.addons, and the linear layout."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Routing, repeating and caching graphs of popxl.addons, and lists of modules, against plain NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

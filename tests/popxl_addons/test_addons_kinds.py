@@ -1,8 +1,6 @@
 """Arguments of a wrong kind: functions and modules of popxl.addons refuse them with their name, the argument's, and
 what is allowed."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

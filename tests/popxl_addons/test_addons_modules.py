@@ -1,7 +1,5 @@
 """Modules, factories, bound graphs, accumulation, remote buffers and sharding of addons."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

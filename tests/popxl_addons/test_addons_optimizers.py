@@ -1,7 +1,5 @@
 """``AdamOptimizerStep`` against PyTorch's AdamW and a formula in plain NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

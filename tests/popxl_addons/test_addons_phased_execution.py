@@ -1,7 +1,5 @@
 """Phased execution as a program: the order of its steps, overlap of the two tile sets, memory, phases, bad input."""
 
-from __future__ import annotations
-
 import logging
 from functools import partial
 from typing import Any

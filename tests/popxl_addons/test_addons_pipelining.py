@@ -1,7 +1,5 @@
 """``addons.pipelined_execution``: values against NumPy, the written program, its time, its errors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ What they compute is compared with NumPy elsewhere; here each op, its place, ord
 counts, and each refusal.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from functools import partial

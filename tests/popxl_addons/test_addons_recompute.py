@@ -1,7 +1,5 @@
 """``addons.recompute_graph``: same gradients, asks for nothing but the inputs of the forward graph."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reducing to shards and gathering them, in one IPU-Link domain and over several, against plain NumPy."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every public name of upstream's addons is here or says why it is not; the small helpers among them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """``TaskSession``: streams, state, checkpoints on the disk and what a session does with them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -1,7 +1,5 @@
 """The parts of the tutorials before MNIST: what they print is what the documents show."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The MNIST programs of the tutorials on random data, against PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

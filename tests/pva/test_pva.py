@@ -1,7 +1,5 @@
 """Scripts for libpva on ``ipuperf.pva``: its figures are those of the tables, what is not there says so."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

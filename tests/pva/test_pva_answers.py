@@ -1,7 +1,5 @@
 """Everything that libpva's objects say of kept traces and of a small one: ``tests/golden/libpva``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fixtures of the report tests: the made-up program, and a browser."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path

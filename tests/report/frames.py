@@ -1,7 +1,5 @@
 """Frames of the time line while it zooms and moves: how many a second, and what each of them computes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The facts of a page read back, and what its scripts make of them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

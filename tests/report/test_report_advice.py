@@ -1,7 +1,5 @@
 """What changes gain, as ``--why`` keeps it: read back, shown on the page, and gone with the next report."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Real programs: what the outputs of a report say of them is the same, to the cycle and byte, and misleads nowhere."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """What reports show where there is more than they list, at every limit; what their helpers say of edges and units."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping
 from importlib import import_module

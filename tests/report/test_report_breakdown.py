@@ -1,7 +1,5 @@
 """The breakdown of a run against painting every cycle by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ They are read with the classes of `mlc-chakra` where it is installed, and always
 of the fields in the published schema.
 """
 
-from __future__ import annotations
-
 import io
 from collections import Counter, defaultdict
 from collections.abc import Iterator

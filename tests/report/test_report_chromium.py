@@ -1,7 +1,5 @@
 """The headless browser for pages: what it tells of a page, and its errors."""
 
-from __future__ import annotations
-
 import pytest
 from chromium import Browser, find_browser
 

@@ -4,8 +4,6 @@ A column of names and places is filled in every row. One of amounts has an amoun
 program does not do (waiting for Streaming Memory, bytes over a link) is rightly empty there.
 """
 
-from __future__ import annotations
-
 import csv
 from collections import defaultdict
 from types import ModuleType

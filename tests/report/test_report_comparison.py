@@ -1,7 +1,5 @@
 """Runs side by side: the figures against the tables of the traces, what is alike, and the page."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import copy

@@ -1,7 +1,5 @@
 """The page of a comparison in a browser, aligned timelines against the tables, and pages without JavaScript."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

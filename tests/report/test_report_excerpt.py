@@ -1,7 +1,5 @@
 """What viewers are shown of runs that are too long for them: a stated window, repeats marked."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures: the pixels, curves and words that must be in them."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

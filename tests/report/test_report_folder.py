@@ -1,7 +1,5 @@
 """The text, and the folder with everything."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess

@@ -4,8 +4,6 @@ Traces of real programs are kept in ``tests/golden/report``, so that a report st
 that is deleted is simulated anew. Each test draws or writes one view.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Intervals of predicted times: laws of the method, what they rest on, and how often they hold."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

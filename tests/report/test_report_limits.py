@@ -1,7 +1,5 @@
 """Shares of the machine's limits against figures worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipuperf.report.limits import limits

@@ -1,7 +1,5 @@
 """Sizes, ticks, grids and clipping of every figure of a report, which the lines of kept figures do not say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

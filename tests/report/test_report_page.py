@@ -1,7 +1,5 @@
 """The page: what it holds against the tables of the trace, and what a browser shows of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

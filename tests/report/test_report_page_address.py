@@ -1,7 +1,5 @@
 """The address of the page: it opens the same view again, in another tab too, and back and forward go through views."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

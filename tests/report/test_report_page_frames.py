@@ -4,8 +4,6 @@ Counted is what the page's thread computes, so that other work on the machine do
 one is fast enough, as a busy machine makes the others slow. ``benchmarks/pages.py`` measures frames a second too.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 

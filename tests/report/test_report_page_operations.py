@@ -1,7 +1,5 @@
 """The operations of the page: the roofline, whose points stay below its lines and open their rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 from typing import Any

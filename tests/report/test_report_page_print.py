@@ -1,7 +1,5 @@
 """What is on screen prints: light, without what can only be pressed, and no wider than the paper."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

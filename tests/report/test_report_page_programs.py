@@ -3,8 +3,6 @@
 The programs are those of ``benchmarks/pages.py``, which measures frames and first paint; one runs here, three are slow.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The time line of the page: its address, the sums of an interval, folded rows, and whom an IPU waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType

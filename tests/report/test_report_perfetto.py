@@ -1,7 +1,5 @@
 """Perfetto bytes parsed by Perfetto's own classes, Chrome JSON by the json module."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

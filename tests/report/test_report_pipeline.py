@@ -1,7 +1,5 @@
 """The split and the figure of a pipeline, on a trace written by hand and on the made-up program."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex

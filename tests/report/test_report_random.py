@@ -4,8 +4,6 @@ Steps without gaps and with, of no time, on two lanes, in loops; IPUs that begin
 shared: what a trace made by hand has once, or never.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from functools import cache

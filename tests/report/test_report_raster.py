@@ -1,7 +1,5 @@
 """Pixels against counting: what is drawn is what the slices cover."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """A report is there whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Waiting has an owner: programs written by hand of which every cycle is known."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipuperf.report import breakdown_cycles, critical_ipu, step_time

@@ -1,7 +1,5 @@
 """``POPLAR_ENGINE_OPTIONS`` with ``autoReport.*``: where a report goes, and what a script for libpva finds there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The simulated clock moves by what is asked of it and by nothing else."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

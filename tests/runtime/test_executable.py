@@ -1,7 +1,5 @@
 """What an executable does to the clock, action by action, and what it keeps, gives up and hands on."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 
@@ -105,6 +103,8 @@ def test_without_a_clock_nothing_is_simulated() -> None:
 @pytest.mark.parametrize(
     ("actions", "with_values"),
     [
+        ("", False),
+        ("run", False),
         ("run run run", False),
         ("run bring run", True),
         ("run run bring run", False),

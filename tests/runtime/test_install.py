@@ -1,7 +1,5 @@
 """The import finder, with small packages made for the test in place of the real front ends."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

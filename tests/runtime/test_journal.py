@@ -1,7 +1,5 @@
 """What runs leave on disk, step by step: journals, reports, what is recovered, what is replaced and what stays."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The line of a terminal beside running programs."""
 
-from __future__ import annotations
-
 import io
 import sys
 

@@ -1,7 +1,5 @@
 """``%%ipuperf`` in a shell of IPython: what is printed, the page in a frame, a machine that does not exist."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterator
 from typing import Any

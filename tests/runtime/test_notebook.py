@@ -1,7 +1,5 @@
 """Cells of notebooks become plain Python whose lines keep their numbers."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

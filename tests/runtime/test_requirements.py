@@ -1,7 +1,5 @@
 """The commands that errors give where a package is missing name packages, not ipuperf itself."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.metadata import PackageNotFoundError

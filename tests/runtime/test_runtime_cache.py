@@ -1,7 +1,5 @@
 """The cache of lowered programs: where it is, what it holds, how it stays small, many writers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

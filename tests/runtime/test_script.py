@@ -1,7 +1,5 @@
 """Scripts and notebooks run as Python runs them, on the clock and the front ends of ipuperf."""
 
-from __future__ import annotations
-
 import builtins
 import importlib.util
 import json

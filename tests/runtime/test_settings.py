@@ -1,7 +1,5 @@
 """Settings of runs: innermost first, in all threads, gone after their block."""
 
-from __future__ import annotations
-
 import threading
 
 from ipuperf.runtime.run_context import RUN

@@ -4,8 +4,6 @@ The oracle says the rule a second time, over letters: ``p`` is a frame of the pr
 installed library, ``s`` of what starts programs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from itertools import product

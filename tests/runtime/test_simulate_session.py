@@ -1,7 +1,5 @@
 """``ipuperf.simulate_session``: the trace that the session's own executable has, whatever it was made with."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What stands around a program in its process and in those that it starts: names, signals, last words."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

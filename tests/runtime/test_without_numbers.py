@@ -1,7 +1,5 @@
 """Programs that are simulated without numbers: weights may be larger than the memory of the host."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``scenarios/design_space.py``: machines with one figure changed, of a program small enough to be lowered often."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``scenarios/stragglers.py``: what a slow IPU costs keeps to the laws that the scenario states."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

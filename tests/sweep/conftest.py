@@ -1,7 +1,5 @@
 """Programs to sweep, small enough that processes take longer than they do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

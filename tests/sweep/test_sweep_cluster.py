@@ -1,7 +1,5 @@
 """A Dask cluster that suffers: the table is that of a run in which nothing happened."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

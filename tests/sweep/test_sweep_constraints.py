@@ -1,7 +1,5 @@
 """Constraints: what they mean, and that nothing but arithmetic is evaluated."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipuperf.sweep import SweepError

@@ -1,7 +1,5 @@
 """Processes that are killed, and Dask."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Sweeps: shared work changes no figure, what is there is not run again, failures stand in the table."""
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

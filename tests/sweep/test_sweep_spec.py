@@ -1,7 +1,5 @@
 """What a sweep says: files, factors, arguments, configurations."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables: what is written is read, files of another kind or version are refused."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

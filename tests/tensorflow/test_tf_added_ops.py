@@ -3,8 +3,6 @@ derivatives, stitches, counts, factorisations and crops, against TensorFlow on t
 
 # ruff: noqa: E731 (the table is made of small functions)
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

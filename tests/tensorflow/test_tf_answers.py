@@ -3,8 +3,6 @@
 Values at and beside every bound; the golden files have the answers, or the class and text of the error.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exchanges between replicas, and between the IPUs of one, against NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

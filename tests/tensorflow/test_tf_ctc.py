@@ -1,7 +1,5 @@
 """CTC losses and beam searches against TensorFlow on the CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

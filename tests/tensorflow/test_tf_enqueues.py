@@ -1,7 +1,5 @@
 """Where a program may enqueue: in layers of Keras models, in compute_gradients and apply_gradients of optimizers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

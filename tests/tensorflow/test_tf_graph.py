@@ -1,7 +1,5 @@
 """The import of TensorFlow's graphs: values equal TensorFlow on the CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ random numbers, and orders of axes that TensorFlow's CPU does not have.
 
 # ruff: noqa: E731 (the table is made of small functions that are bound where they are written)
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the import refuses: one error with the op's name, its type, the user's line and what would help."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

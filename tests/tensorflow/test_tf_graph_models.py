@@ -1,7 +1,5 @@
 """Whole models through the import: training steps of Keras models, TensorFlow's gradients and ipuperf's own."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

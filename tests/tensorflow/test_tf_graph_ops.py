@@ -2,8 +2,6 @@
 
 # ruff: noqa: B008, E731 (the table is made of small functions that are bound where they are written)
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Embeddings in the host's memory against gradient descent in NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

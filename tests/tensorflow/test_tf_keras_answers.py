@@ -3,8 +3,6 @@
 The golden files have the answers, or the class and text of the error, and what is logged.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

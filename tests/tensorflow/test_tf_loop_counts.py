@@ -1,7 +1,5 @@
 """How often loops run, and what their counters are afterwards, beside the same loops run by TensorFlow step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

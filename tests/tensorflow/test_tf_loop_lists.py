@@ -1,8 +1,6 @@
 """Loops over lists of tensors are loops on the IPU, forward and backward; loops that data end have a greatest number
 of iterations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

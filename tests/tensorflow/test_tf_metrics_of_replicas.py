@@ -1,7 +1,5 @@
 """Metrics over replicas: the last replica's, which sees every n-th batch, or means over all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Policies of Keras with float16, and loss scaling, under an IPUStrategy: losses and weights of Keras on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

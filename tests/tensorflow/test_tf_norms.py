@@ -1,7 +1,5 @@
 """Group normalisation is the IR's fused op, forward and backward; values are those of its parts in TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

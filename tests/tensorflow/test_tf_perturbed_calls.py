@@ -4,8 +4,6 @@ What each call says (the class and text of the error, or what it told and that i
 test, and so is what the programs of the calls that work are made of (:mod:`built`).
 """
 
-from __future__ import annotations
-
 import inspect
 import random
 import warnings

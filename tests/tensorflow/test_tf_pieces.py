@@ -1,7 +1,5 @@
 """Pieces of the interface that programs seldom use, one at a time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

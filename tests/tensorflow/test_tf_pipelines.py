@@ -351,6 +351,46 @@ def test_optimizers_equal_tensorflow(name, replicas):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_an_update_reduces_gradients_in_several_ways():
+    """The variance over replicas needs the means over them, and other gradients are summed."""
+    configure(auto_select_ipus=4)
+    rows = np.random.default_rng(7).normal(size=(8, 4)).astype(np.float32)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices(rows).repeat())
+
+    def first(x):
+        a, b = (tf.get_variable(name, initializer=np.ones(4, np.float32)) for name in "ab")
+        return x, tf.reduce_sum(a * x + b * x * x)
+
+    def second(x, part):
+        return part + tf.reduce_sum(tf.get_variable("c", initializer=np.ones(4, np.float32)) * x)
+
+    class Spread(tf.train.GradientDescentOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            (a, b, c), variables = zip(*grads_and_vars)
+            mean = ipu.cross_replica_ops.cross_replica_mean(a)
+            spread = ipu.cross_replica_ops.cross_replica_mean(tf.square(a - mean) + 0.5 * b)
+            reduced = (mean, spread, ipu.cross_replica_ops.cross_replica_sum(c))
+            return super().apply_gradients(list(zip(reduced, variables)))
+
+    def model():
+        return pipelining_ops.pipeline(
+            [first, second],
+            4,
+            infeed_queue=infeed,
+            outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+            optimizer_function=lambda loss: OptimizerFunctionOutput(Spread(0.5), loss),
+        )
+
+    program = Compiled(model, [], [infeed])
+    program.run()
+    assert program.program.ir.replication_factor == 2
+    sums = np.stack([rows[replica::2].sum(0) for replica in range(2)])
+    squares = np.stack([(rows[replica::2] ** 2).sum(0) for replica in range(2)])
+    spread = ((sums - sums.mean(0)) ** 2 + 0.5 * squares).mean(0)
+    for weights, change in zip(trained_weights(), (sums.mean(0), spread, sums.sum(0)), strict=True):
+        np.testing.assert_allclose(weights, 1 - 0.5 * change, rtol=1e-5, atol=1e-6)
+
+
 def test_the_oracle_itself():
     """Its gradients against differences."""
     weights = [w.astype(np.float64) for w in WEIGHTS]

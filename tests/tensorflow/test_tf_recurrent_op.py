@@ -1,7 +1,5 @@
 """Recurrent layers of PopNN as one op of a program, against the same steps written out in TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

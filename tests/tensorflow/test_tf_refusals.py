@@ -6,8 +6,6 @@ program of a user that meets it.
 
 # ruff: noqa: E731 (the tables are made of small functions)
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What reports call the ops of TensorFlow programs: name scopes as layers, the user's lines."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

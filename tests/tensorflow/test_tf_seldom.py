@@ -1,7 +1,5 @@
 """Branches of whole programs that few programs take, beside TensorFlow or NumPy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

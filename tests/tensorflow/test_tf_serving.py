@@ -1,7 +1,5 @@
 """Models exported for serving: the SavedModel by plain TensorFlow and what is returned, on the IPU, against NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Equal ops of TensorFlow's graphs are made once, and values stay TensorFlow's."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Statistics of a batch that a layer hands to the optimizer as the gradients of its moving averages, in a pipeline."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How updates of optimizers are cut into the parts of their variables: operations, state, numbers, joint numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any

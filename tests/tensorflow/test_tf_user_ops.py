@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ pytest.importorskip("tf_keras")
 
 from kerasruns import ipus  # noqa: E402
 
+from ipuperf.ir import IrError  # noqa: E402
 from ipuperf.tensorflow import user_ops  # noqa: E402
 from ipuperf.tensorflow.python import ipu  # noqa: E402
 
@@ -90,7 +92,7 @@ def test_a_function_beside_the_library_stands_for_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("libother.so", {}, "nor runs; write 'libother.so.py' beside it"),
+        ("libother.so", {}, "cannot record here.*; write 'libother.so.py' beside it"),
         ("libcubed.so", {"op_name": "Squared"}, "has no function 'Squared'"),
         (
             "libcubed.so",
@@ -162,3 +164,43 @@ def test_suppression_of_boxes_with_one_class_is_that_of_scores_by_class() -> Non
     kept = chosen[chosen >= 0]
     assert 2 <= len(kept) < 12
     assert list(scores[0][kept]) == sorted(scores[0][kept], reverse=True)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_an_operation_that_records_itself() -> None:
+    """Against NumPy: ``y = 3 A B`` and its row sums, one gradient at a time."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.normal(size=shape).astype(np.float32) for shape in ((4, 6), (6, 5)))
+    library = Path(__file__).with_name("recorded") / "build" / "libscaled_product.so"
+
+    def program(a: Any, b: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch((a, b))
+            y, sums = ipu.custom_ops.precompiled_user_op(
+                [a, b],
+                str(library),
+                outs=outs((4, 5), (4,)),
+                separate_gradients=True,
+                attributes="3",
+                gradient_attributes="3",
+            )
+            loss = tf.reduce_sum(y * y) / 2 + tf.reduce_sum(sums)
+        return (y, sums, *tape.gradient(loss, (a, b)))
+
+    y, sums, da, db = (np.asarray(each) for each in run(program, tf.constant(a), tf.constant(b)))
+    product = 3 * a @ b
+    np.testing.assert_allclose(y, product, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sums, product.sum(1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(da, 3 * (product + 1) @ b.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(db, 3 * a.T @ (product + 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
+def test_what_a_recorded_operation_refuses() -> None:
+    operand, library = tf.constant([[1.0]]), Path(__file__).with_name("recorded") / "libscaled_product.so"
+    with pytest.raises(IrError, match=r"scaled_product\.cpp: two matrices are needed"):
+        ipu.custom_ops.precompiled_user_op([operand], str(library), attributes="1")
+    with pytest.raises(ValueError, match=r"gives float32 .1, 1., float32 .1,., and `outs` says nothing"):
+        run(lambda x: ipu.custom_ops.precompiled_user_op([x, x], str(library), attributes="1"), operand)
+    with pytest.raises(NotImplementedError, match="cannot record here"):
+        ipu.custom_ops.precompiled_user_op([operand], str(library), op_name="Other")

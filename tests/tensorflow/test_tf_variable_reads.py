@@ -1,7 +1,5 @@
 """What is computed from a variable before it changes is not changed with it, also where the op changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Variables stay on the device from run to run; whatever changes them outside comes in before the next run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole numbers of 64 bits that the 32 of the IPU cannot hold are refused, whatever way they come."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

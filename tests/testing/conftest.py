@@ -1,7 +1,5 @@
 """Traces of a few steps, written by hand, and the run of pytest in another process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The assertions: what passes, and what a failure says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which op is which after a program changed, tolerances, and the text of a difference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files of baselines: there and back, damaged ones, tables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The fixture by itself: recording, comparing, and baselines that nothing can be compared with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

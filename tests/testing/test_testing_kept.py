@@ -1,7 +1,5 @@
 """What records, measures, assertions, comparisons and files say of real traces and of damaged ones, kept as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

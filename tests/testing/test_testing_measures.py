@@ -1,7 +1,5 @@
 """Bubble, overlap and throughput: hand-made traces and a count cycle by cycle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The plug-in as users meet it: pytest in a process of its own, in an example project and in small ones."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A real session guarded in this process: what is recorded does not depend on the run, the machine does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

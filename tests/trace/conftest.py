@@ -1,7 +1,5 @@
 """Fixtures of the trace tests: the made-up program."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

@@ -5,8 +5,6 @@ back; IPU 0 has host I/O, the last step of a run is an update with remote loads 
 once and instanced for each micro-batch and run.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ipuperf.trace import TABLES, FoldedHostEvents, FoldedInstances, FoldedTransfers, Trace

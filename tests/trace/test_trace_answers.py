@@ -3,8 +3,6 @@
 The changes are made to a small trace in which everything that a rule bounds is at its bound.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import cache

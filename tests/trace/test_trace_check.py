@@ -1,7 +1,5 @@
 """Conservation: a sound trace passes, and each broken rule is reported."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Table ``code``: the same folded and not, in files too; its sums are those of ``tile_memory``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Damaged files: whatever one cell holds and wherever a file ends, it is refused with its place, or it is of use."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

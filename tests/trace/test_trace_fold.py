@@ -1,7 +1,5 @@
 """Folded sums against expanded slices, and windows against a plain loop."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

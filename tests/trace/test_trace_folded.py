@@ -1,7 +1,5 @@
 """Folded tables: the rows that pencil and paper give, windows of them, in files and pickles; bad ones are refused."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

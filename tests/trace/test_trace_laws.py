@@ -1,7 +1,5 @@
 """Folded answers against plain loops over every execution: small random traces with loops inside their segments."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """What a trace accepts and what it refuses, and how it says so."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

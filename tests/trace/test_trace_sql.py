@@ -1,7 +1,5 @@
 """SQL over a trace against pandas, and what a notebook shows of one."""
 
-from __future__ import annotations
-
 import re
 import sys
 

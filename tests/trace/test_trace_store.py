@@ -1,7 +1,5 @@
 """Files: what is written comes back, and a damaged file is named."""
 
-from __future__ import annotations
-
 import io
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """Summary, operations and diff against figures worked out by hand from the made-up program."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

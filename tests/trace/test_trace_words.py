@@ -1,7 +1,5 @@
 """Columns of repeated strings given as words and codes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A small encoder and its brute force."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Grids of configurations that are small enough to try all: those of the published cases, and others."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

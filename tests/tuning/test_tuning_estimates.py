@@ -1,7 +1,5 @@
 """Forecasts, what is learnt of them, and bounds of a model of PyTorch."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

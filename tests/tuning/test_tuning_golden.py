@@ -1,7 +1,5 @@
 """What a tuning knows, expects, chooses and says, kept as text (``tests/golden/tuning``)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

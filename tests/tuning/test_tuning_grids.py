@@ -1,7 +1,5 @@
 """At least as fast as the published configuration of BERT on Pods, and as the best of a grid, with a tenth of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

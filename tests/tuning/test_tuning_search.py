@@ -1,7 +1,5 @@
 """The search against brute force: bounds hold, nothing ruled out could have won, the choice is the best."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The settings that are written, run under the front ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The space: what divides the global batch, and what is refused."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -8,8 +8,6 @@ PopTorch's, which take many minutes, the files of ``SAMPLE`` run; ``--all`` runs
 others fail; one that fails and is not in it ends with code 1 too.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import importlib.util

@@ -7,8 +7,6 @@ only mentions (trackers, data sets of the network, MPI) are empty objects, as in
 suite and ``file::function``, the outcome (the worst of its parameters) and a message.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

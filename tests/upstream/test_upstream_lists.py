@@ -1,7 +1,5 @@
 """What is said of the vendor's tests: a test is expected to pass, or there is a reason why it does not."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Micro-benchmarks against figures computed by hand and against PopLibs' own values
 (``docs/reference/cycles.md`` 8.1)."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

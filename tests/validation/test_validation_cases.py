@@ -1,7 +1,5 @@
 """Files of cases are read strictly; one clear error names file, case and key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -47,10 +45,20 @@ def test_defaults_are_merged_key_by_key(tmp_path: Path) -> None:
     assert [(item.ids, item.reason, item.model) for item in found.not_expressed] == [(("B", "C"), "no shapes", "later")]
 
 
+def test_rows_share_what_stands_in_their_case(tmp_path: Path) -> None:
+    rows = '[[case.row]]\nid = "A"\n[[case.row]]\nid = "D"\nconfig = { n = 8 }\nmeasured = { value = 3 }\n\n'
+    found = read(tmp_path, GOOD.replace('id = "A"\n', "").replace("value = 2 }\n", "value = 2 }\n" + rows))
+    first, second = found.cases
+    assert (first.id, dict(first.config), first.measured.value) == ("A", {"m": 32, "k": 64, "n": 16}, 2.0)
+    assert (second.id, dict(second.config), second.measured.value) == ("D", {"m": 32, "k": 64, "n": 8}, 3.0)
+
+
 WRONG = (
     ('mode = "kernel"', 'mode = "kernel"\nmicrobatch = 2'),
     ("value = 2 }", "value = 2, until = 3 }"),
     (', unit = "TFLOP/s"', ""),
+    ("value = 2 }", "value = 2 }\nrow = []"),
+    ("value = 2 }", "value = 2 }\nrow = [{ value = 3 }]"),
     ('unit = "TFLOP/s"', 'unit = "TFLOP"'),
     ('unit = "TFLOP/s"', 'unit = "GB/s"'),
     ('quantity = "flop rate"', 'quantity = "speed"'),

@@ -1,7 +1,5 @@
 """``ipuperf validate`` on files of cases."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What validation says of made-up predictions, and what its programs take (``tests/golden/validation``)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

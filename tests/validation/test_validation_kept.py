@@ -1,7 +1,5 @@
 """What micro-benchmarks, differences of programs, sensitivity, fits and a whole measurement come to, kept as text."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping

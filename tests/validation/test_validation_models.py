@@ -1,7 +1,5 @@
 """Cases of BERT, ResNet-50 and ViT: how they state what runs, two quick ones, slow ones, and without PyTorch."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The measured profile of the PopTorch pipelining tutorial, and what happens without PyTorch."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The cases that come with ipuperf: complete, true to the published table, and as accurate as promised."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The plain roofline: its bounds against figures of the machine, its fit against a search, its errors by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Errors, statistics by class, skipping, text and picture, on made-up figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Growth of step times between systems and lines through them, on made-up rows; every pair is of cases that exist."""
 
-from __future__ import annotations
-
 import pytest
 
 from ipuperf.validation import Case, Figures, Growth, Measured, Row, lines, read_cases, report, scaling

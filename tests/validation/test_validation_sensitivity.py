@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,13 @@ from ipuperf.validation import (
     sensitivity_text,
 )
 from ipuperf.validation.programs import prepared
-from ipuperf.validation.sensitivity import movable_figures, moves_bytes_only, only_simulated
+from ipuperf.validation.sensitivity import (
+    FACTORS,
+    changed_figures,
+    movable_figures,
+    moves_bytes_only,
+    only_simulated,
+)
 
 COPY = """
 [defaults]
@@ -99,9 +106,15 @@ def test_figures_are_assumed_or_calibrated() -> None:
 
 
 @pytest.mark.heavy
-def test_what_is_lowered_once_is_the_same_as_lowered_anew() -> None:
-    """The shortcuts of the sensitivity: figures of hosts and links leave lowering alone, sizes of code leave time."""
-    given = {case.id: case for case in read_cases().cases}["POPXL-MNIST-ALL"]
+@pytest.mark.parametrize("name", ["POPXL-MNIST-ALL", "PRT-RN1"])
+def test_what_is_lowered_once_is_the_same_as_lowered_anew(name: str) -> None:
+    """The shortcuts of the sensitivity: figures of hosts and links leave lowering alone, sizes of code leave time.
+
+    Only the C600 of the second one has a clock that is assumed.
+    """
+    given = {case.id: case for case in read_cases().cases}[name]
+    if name.startswith("PRT"):
+        pytest.importorskip("torch")
     on = prepared(given)
     plain = on(load_machine(given.machine), True)
     for key in movable_figures((given.machine,)):
@@ -110,6 +123,17 @@ def test_what_is_lowered_once_is_the_same_as_lowered_anew() -> None:
             assert on(changed, True).values == on(changed, False).values, key
         elif moves_bytes_only(key):
             assert on(changed, False).values["time"] == plain.values["time"], key
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["POPXL-MNIST-ALL", "HYD-scatter_add-256x16->32768", "HYD-gather-256x128->32"])
+def test_figures_that_are_tried_together_are_those_tried_one_by_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What moves nothing when all figures of its group move is left alone. Without groups each is moved by itself."""
+    given = {case.id: case for case in read_cases().cases}[name]
+    changes = [(key, factor) for key in movable_figures((given.machine,)) for factor in FACTORS]
+    together = changed_figures([given], changes, 1)
+    monkeypatch.setattr(sys.modules[changed_figures.__module__], "GROUPS", ())
+    assert together == changed_figures([given], changes, 1)
 
 
 @pytest.mark.heavy

@@ -1,8 +1,9 @@
-"""The module that ``import cppimport`` finds: ops in C++ are not compiled here, and every way to ask for one says so.
+"""The module that ``import cppimport`` finds: ops in C++ are known, recorded, or refused by one error.
 
-On the device, cppimport compiles a custom op of PopART when its module is imported. ipuperf runs no C++. The ops of
-popxl.addons are built in under its names. Those of some programs are known by their source (:mod:`.bindings`), and any
-other is described in Python (``docs/how-to/adding-a-custom-op.md``). C++ without the vendor's headers is passed to the
+On the device, cppimport compiles a custom op of PopART when its module is imported. The ops of popxl.addons are built
+in under its names. Those of some programs are known by their source (:mod:`.bindings`). Others are compiled with
+headers that record what they ask for (:mod:`.recorder`), where there is a compiler. What that cannot record is
+described in Python (``docs/how-to/adding-a-custom-op.md``). C++ without the vendor's headers is passed to the
 real cppimport if that is installed.
 Names: cppimport 22 (PyPI).
 """
@@ -18,9 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ipuperf.runtime.custom_ops import CppOpError
 from ipuperf.runtime.install import as_installed
 
 from .bindings import binding_of
+from .recorder import records, with_headers
+from .recorder.modules import recorded_module
 from .sources import digest
 
 #: Digests of sources (:mod:`.sources`) whose op ``poptorch.custom_op`` finds by its name, so that loading them does
@@ -36,10 +40,6 @@ _VENDOR = re.compile(
 settings: dict[str, Any] = {}
 
 
-class CppOpError(ImportError):
-    """A program asked for a custom op in C++; an ImportError, so that a program can fall back on a description."""
-
-
 def is_built_in(filepath: str | Path) -> bool:
     """Whether a C++ file computes the same as a built-in op, so that no library is needed.
 
@@ -52,7 +52,8 @@ def refused(fullname: str, file: str = "") -> CppOpError:
     """Return the error for the C++ module ``fullname``, with its source ``file`` if that is known."""
     module = f"{fullname!r} ({file})" if file else repr(fullname)
     return CppOpError(
-        f"{module} is C++, which ipuperf does not compile; describe its op in Python as a class with shape rule, NumPy "
+        f"{module} is C++, which ipuperf cannot record here (that needs g++, or the compiler that CXX names, and "
+        "a source of ops without codelets); describe its op in Python as a class with shape rule, NumPy "
         "value, gradient and cost, and add it with popxl.custom_ops.custom_op (in PopTorch with "
         "ipuperf.poptorch.custom_ops.register, before the library is loaded): "
         "docs/how-to/adding-a-custom-op.md shows how"
@@ -65,13 +66,19 @@ def imp(fullname: str, opt_in: bool = False) -> ModuleType:
 
 
 def imp_from_filepath(filepath: str | Path, fullname: str | None = None) -> ModuleType:
-    """Import a known op of the vendor's (:mod:`.bindings`), or through the real cppimport C++ that is not the vendor's.
+    """Import a known op of the vendor's (:mod:`.bindings`) or one that is recorded (:mod:`.recorder`). C++ that is not
+    the vendor's is imported through the real cppimport.
 
     Raises:
-        CppOpError: the source includes the vendor's headers, cannot be read, or there is no real cppimport.
+        CppOpError: the source does not compile. Or nothing records it, and it includes the vendor's headers, cannot be
+            read, or there is no real cppimport.
     """
     if (binding := binding_of(filepath)) is not None:
         return _loaded(fullname or Path(filepath).stem, binding)
+    if is_recorded(filepath):
+        recorded = recorded_module(fullname or Path(filepath).stem, Path(filepath))
+        sys.modules[recorded.__name__] = recorded
+        return recorded
     with _real(fullname, filepath) as cppimport:
         # Within the block the name cppimport means the installed package again.
         module: ModuleType = cppimport.imp_from_filepath(str(filepath), fullname)
@@ -110,6 +117,15 @@ def build_all(root_directory: str | Path, **_options: Any) -> None:
 def is_vendors(text: str) -> bool:
     """Whether a C++ source includes the vendor's headers."""
     return bool(_VENDOR.search(text))
+
+
+def is_recorded(source: str | Path) -> bool:
+    """Whether a source is a module of ops for the IPU that can record themselves here."""
+    path = Path(source)
+    if not path.is_file():
+        return False
+    texts = [each.read_text(encoding="utf-8", errors="replace") for each in with_headers([path])]
+    return "PYBIND11_MODULE" in texts[0] and any(map(is_vendors, texts)) and records(path)
 
 
 def refuse_vendors(fullname: str, source: str | Path) -> None:

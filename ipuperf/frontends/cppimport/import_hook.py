@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from . import build_filepath, is_module
+from . import build_filepath, is_module, is_recorded
 from .bindings import binding_of
+from .recorder.modules import RecordedLoader
 
 _HASH = Path(__file__).with_name("sdk_version_hash_lib.py")
 
@@ -33,7 +34,10 @@ class CppFinder(importlib.abc.MetaPathFinder):
         for folder in sys.path if path is None else path:
             source = Path(folder or ".") / f"{stem}.cpp"
             if source.is_file() and is_module(source):
-                built = _HASH if stem == _HASH.stem else binding_of(source) or build_filepath(source, fullname)
+                known = binding_of(source)
+                if known is None and stem != _HASH.stem and is_recorded(source):
+                    return importlib.util.spec_from_file_location(fullname, source, loader=RecordedLoader(source))
+                built = _HASH if stem == _HASH.stem else known or build_filepath(source, fullname)
                 return importlib.util.spec_from_file_location(fullname, built)
         return None
 

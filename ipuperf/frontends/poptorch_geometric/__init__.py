@@ -27,6 +27,7 @@ from .dataloader import DataLoader, FixedSizeDataLoader
 from .fixed_size_options import FixedSizeOptions
 from .neighbor_loader import FixedSizeNeighborLoader
 from .pyg_dataloader import FixedSizeStrategy, OverSizeStrategy
+from .radius import define as _define_radius
 from .stream_packing_sampler import StreamPackingSampler
 from .substitutes import offer
 from .types import PyGArgsParser, registerCustomArgParsers
@@ -34,6 +35,7 @@ from .utils import TrainingStepper, set_aggregation_dim_size
 
 registerCustomArgParsers()
 offer()
+_define_radius()
 
 _GONE = {
     "CustomFixedSizeDataLoader": "FixedSizeDataLoader(fixed_size_options=...)",

@@ -7,7 +7,7 @@ program's own: ``Graph._pb_graph`` is a graph, ``Tensor._from_pb_tensor`` takes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,17 @@ class Binding:
 
     op_class: type[Op]
 
+    @property
+    def attributes(self) -> Sequence[str]:
+        """The names of the op's own values, in order."""
+        return tuple(self.op_class.declared)
+
+    def class_for(self, _results: int) -> type[Op]:
+        """The class of the op with so many results."""
+        return self.op_class
+
     def createOpInGraph(
-        self, graph: Graph, inputs: Mapping[int, str], outputs: Mapping[int, str], *values: Any
+        self, graph: Graph, inputs: Mapping[int, str], outputs: Mapping[int, str], *values: Any, **named: Any
     ) -> BoundOp:
         """Add an op to the current graph.
 
@@ -53,6 +62,7 @@ class Binding:
             graph: ``_pb_graph`` of the current graph.
             inputs, outputs: ids of the tensors by their numbers.
             values: the attributes in the order of their declaration, then the op's settings.
+            named: those of them that are given by name, ``settings`` too.
 
         Raises:
             IrError: another graph, a tensor that is not in it, or other values.
@@ -63,14 +73,15 @@ class Binding:
         for tensor_id in inputs.values():
             if tensor_id not in graph.tensors:
                 raise IrError(f"{where}: graph {graph.name or 'main'!r} has no tensor {tensor_id!r}")
+        declared = self.attributes
+        values = (*values, *(named[name] for name in (*declared, "settings") if name in named))
         *attributes, settings = values or (None,)
-        declared = self.op_class.declared
         if len(attributes) != len(declared) or not isinstance(settings, OpSettings):
             raise IrError(f"{where}: {len(values)} values; [{', '.join(declared)}] and the op's settings are needed")
         scope = graph.tensor_id("")  # the builder puts it in front of a name again
         names = [outputs[number].removeprefix(scope) for number in sorted(outputs)]
         operands = [graph.tensors[inputs[number]] for number in sorted(inputs)]
-        return BoundOp(builder.create(self.op_class, operands, names, **dict(zip(declared, attributes))))
+        return BoundOp(builder.create(self.class_for(len(names)), operands, names, **dict(zip(declared, attributes))))
 
 
 __all__ = ["Binding", "BoundOp", "OpSettings"]

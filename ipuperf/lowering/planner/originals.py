@@ -43,6 +43,21 @@ _FIGURES = (
     "amp_units_f32_f32",
 )
 
+#: Figures that the search never reads. With those of the preset, chips that differ in nothing else share its plans.
+_UNREAD = (
+    "clock_hz",
+    "exchange_setup_cycles",
+    "sync_cycles",
+    "external_sync_cycles",
+    "launch_cycles",
+    "division_cycles",
+    "alignment_bytes",
+    "copy_setup_cycles",
+    "strided_copy_cycles_per_byte",
+    "rearrangement",
+    "code",
+)
+
 #: Factors on the preset's figures for which plans are searched.
 _RUNGS = tuple(factor * 2**doubling for doubling in range(8) for factor in (1.0, 1.25, 1.5))
 
@@ -51,7 +66,7 @@ def _rungs(chip: Chip) -> list[Chip] | None:
     """Chips whose plans ``chip`` can run, from its preset upwards; None where it is weaker than the preset.
 
     A figure between two rungs counts as the lower one, as a better chip would lack plans for the figure itself. Other
-    figures than :data:`_FIGURES` are the chip's.
+    figures than :data:`_FIGURES` are the chip's, but for those that the search never reads.
     """
     original = chip.original
     assert original is not None
@@ -62,10 +77,11 @@ def _rungs(chip: Chip) -> list[Chip] | None:
             return None
         rungs[name] = [int(preset * factor) for factor in _RUNGS if preset * factor <= own]
     most = max(map(len, rungs.values()))
+    searched = replace(chip, original=None, **{name: getattr(original, name) for name in _UNREAD})
     chips = []
     for step in range(most):
         figures: dict[str, Any] = {name: values[min(step, len(values) - 1)] for name, values in rungs.items()}
-        chips.append(replace(chip, original=None, **figures))
+        chips.append(replace(searched, **figures))
     return list(dict.fromkeys(chips))
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ipuperf.base.near_names import instead_of
+from ipuperf.machine import Machine
 
 if TYPE_CHECKING:
-    from ipuperf.machine import Machine
-
     from .sync_groups import SyncGroups
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from ipuperf.machine import Chip
 
 from ..tilevector import TileVector
 from .base import Cost, LocalStep, Place
-
-if TYPE_CHECKING:
-    from ipuperf.machine import Chip
 
 KINDS = ("compute", "exchange")
 """Values of :attr:`Phase.kind`."""

@@ -12,7 +12,7 @@ import html
 import zlib
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ipuperf.base.collector import collector_paused
 from ipuperf.report.arguments import checked
@@ -22,9 +22,7 @@ from ipuperf.report.page.figures import Figures
 from ipuperf.report.page.run_facts import advice_facts
 from ipuperf.report.page.time_facts import timeline
 from ipuperf.report.text import summary_of
-
-if TYPE_CHECKING:
-    from ipuperf.trace import Trace
+from ipuperf.trace import Trace
 
 MOST_BYTES = 5_000_000
 """The largest size of a page. For a longer trace it has less of the time line, and says so."""

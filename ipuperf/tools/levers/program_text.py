@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 _WRAPPERS = ("trainingModel", "inferenceModel")
 
@@ -28,7 +28,7 @@ class ProgramText:
     def called(self, call: str, arguments: str) -> tuple[str, ...]:
         """The diff with which a method of the options, such as ``Training.gradientAccumulation``, is called so."""
         added = f"{self.options}.{call}({arguments})"
-        present = [found for found in self._calls() if f".{ast.unparse(found.func)}".endswith(f".{call}")]
+        present = [found for found in self._calls if f".{ast.unparse(found.func)}".endswith(f".{call}")]
         if call.endswith(".set"):  # the first argument is the key
             key = arguments.split(",")[0]
             present = [found for found in present if found.args and ast.unparse(found.args[0]) == key]
@@ -44,7 +44,7 @@ class ProgramText:
     def keyword(self, name: str, factor: Fraction, function: str = "") -> tuple[str, ...]:
         """The diff in which each argument called ``name`` (in calls of ``function``) is ``factor`` times as large."""
         pairs: dict[str, str] = {}
-        for call in self._calls():
+        for call in self._calls:
             if not ast.unparse(call.func).endswith(function):
                 continue
             for keyword in call.keywords:
@@ -65,7 +65,7 @@ class ProgramText:
         return self._argument(0, "model")
 
     def _argument(self, place: int, name: str) -> str:
-        for call in self._calls():
+        for call in self._calls:
             if ast.unparse(call.func).split(".")[-1] in _WRAPPERS:
                 named = [keyword.value for keyword in call.keywords if keyword.arg == name]
                 found = named or call.args[place : place + 1]
@@ -73,12 +73,13 @@ class ProgramText:
                     return ast.unparse(found[0])
         return name
 
-    def _calls(self) -> Iterator[ast.Call]:
+    @cached_property
+    def _calls(self) -> tuple[ast.Call, ...]:
         try:
             tree = ast.parse(self.text)
         except SyntaxError:
-            return
-        yield from (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+            return ()
+        return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
 def _root(call: ast.Call) -> str:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import ClassVar
 
 from ipuperf.ir import IrError
@@ -43,7 +44,7 @@ class Trial:
         """Cycles for as many samples as the run has."""
         return int(self.trace.columns("runs")["dur"][-1]) / self.change.work
 
-    @property
+    @cached_property
     def fullest(self) -> int:
         """Bytes on the fullest tile."""
         max_tile = self.trace.summary()["memory"]["max_tile"]

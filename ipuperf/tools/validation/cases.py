@@ -14,12 +14,27 @@ A file looks like this; ``[defaults]`` holds keys that all its cases share::
     id = "MINE-1024"
     config = { m = 1024, k = 1024, n = 4 }
     measured = { metric = "throughput", quantity = "flop rate", value = 6.1, unit = "TFLOP/s" }
-
     choices = [{ key = "precision", others = ["f16.32"], why = "the type of the partial sums is not stated" }]
+
+    [[case]]
+    config = { m = 2048, k = 2048 }
+    measured = { metric = "throughput", quantity = "flop rate", unit = "TFLOP/s" }
+
+    [[case.row]]
+    id = "MINE-2048x4"
+    config = { n = 4 }
+    measured = { value = 11.3 }
+
+    [[case.row]]
+    id = "MINE-2048x8"
+    config = { n = 8 }
+    measured = { value = 14.8 }
 
     [[not_expressed]]
     ids = ["OTHER-1"]
     reason = "why a published row is no case"
+
+Each ``[[case.row]]`` is a case; what stands in its ``[[case]]`` holds for all of its rows.
 
 ``model`` is a micro-benchmark (:mod:`.benchmarks`), a program of :mod:`.programs`, or the name of a module
 ``ipuperf.models.NAME`` with a function ``validation_program`` (see :class:`~ipuperf.validation.programs.Program`).
@@ -29,7 +44,7 @@ A file looks like this; ``[defaults]`` holds keys that all its cases share::
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -286,7 +301,7 @@ def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Ca
     defaults = _table(data.get("defaults", {}), f"{file}: defaults")
     _only_keys(defaults, _CASE_KEYS, f"{file}: defaults")
     cases = []
-    for number, entry in enumerate(_tables(data.get("case", []), f"{file}: case"), start=1):
+    for number, entry in enumerate(_rows(_tables(data.get("case", []), f"{file}: case"), f"{file}: case"), start=1):
         where = f"{file}: case {entry['id']!r}" if isinstance(entry.get("id"), str) else f"{file}: case number {number}"
         case = _case(_merged(defaults, entry, where), where, file)
         # The subtracted program and the alternatives run too, so each has to exist.
@@ -300,6 +315,17 @@ def _read_file(file: Path, known: Callable[[Case], str | None]) -> tuple[list[Ca
         for number, entry in enumerate(_tables(data.get("not_expressed", []), f"{file}: not_expressed"), start=1)
     ]
     return cases, others
+
+
+def _rows(entries: Iterable[Mapping[str, Any]], where: str) -> Iterator[dict[str, Any]]:
+    """The cases: an entry, or each of its rows on top of what they share."""
+    for entry in entries:
+        shared = {key: value for key, value in entry.items() if key != "row"}
+        rows = _tables(entry.get("row", [{}]), f"{where}: row")
+        if not rows:
+            raise CaseError(f"{where}: row: [], allowed: a list of tables, at least one")
+        for row in rows:
+            yield _merged(shared, row, f"{where}: row")
 
 
 def _merged(defaults: Mapping[str, Any], entry: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -188,7 +188,8 @@ def lines_table(folder: Path) -> str:
 def sensitivity_table(folder: Path) -> str:
     """Table of the mean error of each class with each figure 30 % lower and higher.
 
-    A class is left out if both changes leave it as it is.
+    A class is left out if both changes leave it as it is. Below the table stand the classes whose mean error has
+    changed since it was measured.
     """
     effects: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for entry in read(folder / SENSITIVITY):
@@ -205,8 +206,22 @@ def sensitivity_table(folder: Path) -> str:
                           _percent(more["changed_mean"]), f"{_signed(most['largest'])} {most['row']}"))  # fmt: skip
     text = table(("figure", "kind", "class", "mean error", "with 30 % less", "with 30 % more",
                   "largest change of a prediction"), lines, right=3)  # fmt: skip
-    still = ", ".join(f"`{figure}`" for figure in quiet)
-    return f"{text}\n\nWithout effect on any row that is not slow: {still}." if still else text
+    if quiet:
+        text += f"\n\nWithout effect on any row that is not slow: {', '.join(f'`{figure}`' for figure in quiet)}."
+    older = ", ".join(
+        f"{name} {_percent(then)}, now {_percent(today)}"
+        for name, (then, today) in drift(folder).items()
+        if _percent(then) != _percent(today)
+    )
+    return f"{text}\n\nMeasured before the rows above. Mean errors were then: {older}." if older else text
+
+
+def drift(folder: Path) -> dict[str, tuple[float, float]]:
+    """The mean error of each class when the sensitivity was measured, and that of the same runs in today's rows."""
+    _, rows = _all(folder)
+    today = {summary.name: summary.mean for summary in by_class([row for row in rows if not row.case.slow])}
+    then = {entry["class"]: entry["mean"] for entry in read(folder / SENSITIVITY)}
+    return {name: (mean, today[name]) for name, mean in then.items() if name in today}
 
 
 def left_out(folder: Path) -> str:

@@ -69,7 +69,7 @@ class Figures:
         remarks: the IPUs that the program does not fit.
         demand: bytes on the fullest tile of each IPU of a replica.
         bytes_per_tile: the memory of a tile.
-        profile: what the run spends its time on; None where it is not known.
+        profile: what the run spends its time on; None unless asked for.
         peak_seconds: seconds that each resource needs at its peak for what ``values["time"]`` spans
             (:func:`~.roofline.seconds_at_peak`); empty unless asked for.
     """
@@ -134,7 +134,7 @@ def prepared(case: Case, *, peaks: bool = False) -> Callable[[Machine, bool], Fi
     gives the same program as for the case's own machine. The program is then lowered once for all such machines.
 
     Args:
-        peaks: whether the figures have :attr:`Figures.peak_seconds`.
+        peaks: whether the figures have :attr:`Figures.peak_seconds` and :attr:`Figures.profile`.
 
     Raises:
         As :func:`figures`; lowering raises when the returned function is called.
@@ -412,9 +412,9 @@ def _figures(executable: Executable, work: float, rate: str, times: int, calls: 
 
 
 def _with_peaks(figures: Figures, executable: Executable, times: float) -> Figures:
-    """Add the seconds at peak of ``times`` runs."""
-    seconds = seconds_at_peak(executable.trace)
-    return replace(figures, peak_seconds={name: times * value for name, value in seconds.items()})
+    """Add the seconds at peak of ``times`` runs, and what they spend their time on."""
+    peaks = {name: times * value for name, value in seconds_at_peak(executable.trace).items()}
+    return replace(figures, peak_seconds=peaks, profile=profile(executable.trace))
 
 
 def _rates(values: dict[str, float], work: float, rate: str, executable: Executable) -> Figures:
@@ -426,4 +426,4 @@ def _rates(values: dict[str, float], work: float, rate: str, executable: Executa
     memory = program.memory
     demand = tuple(int(series.max(initial=0)) for series in memory.max_tile.values())
     clock_hz = executable.machine.chip.clock_hz
-    return Figures(values, clock_hz, tuple(low), tuple(fits), demand, memory.bytes_per_tile, profile(executable.trace))
+    return Figures(values, clock_hz, tuple(low), tuple(fits), demand, memory.bytes_per_tile)

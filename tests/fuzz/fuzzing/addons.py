@@ -5,8 +5,6 @@ A program trains for two runs: micro-batches from the host, gradients accumulate
 Adam's step, on one replica or two. Losses (outputs and gradients of the input in phases) and weights are compared.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Random differentiable PopXL graphs: value and gradients against PyTorch, also through calls."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

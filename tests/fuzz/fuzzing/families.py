@@ -5,8 +5,6 @@ A module with tables of public names has ``drawn_names()`` as well: what its tab
 ``tensorflow.python.ipu.config.IPUConfig``). Of a module without, the names count that its code uses.
 """
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 

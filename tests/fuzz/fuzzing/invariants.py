@@ -1,7 +1,5 @@
 """What must hold in every trace, whatever the program."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from pathlib import Path

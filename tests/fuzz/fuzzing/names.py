@@ -1,7 +1,5 @@
 """The public names that the code of a generator uses, as a user writes them: ``popxl.ops.add``, ``torch.nn.Linear``."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the check of one program found, and how checks are run, told and kept."""
 
-from __future__ import annotations
-
 import json
 import os
 import traceback

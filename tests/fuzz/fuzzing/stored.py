@@ -1,7 +1,5 @@
 """Programs that are kept as a line of JSON."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 A stage is ``activation((x W + b) s)`` with a 0-d ``s``; the last one gives the mean cross entropy.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -89,3 +89,11 @@ def join(device: int = -1) -> int:
     """Waits for all processes to run out of data; the last one's rank."""
     ready()
     return 0
+
+
+#: What is the same for every library.
+__all__ = [
+    *("Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather_object", "barrier", "broadcast_object"),
+    *("cross_rank", "cross_size", "init", "is_initialized", "join", "local_rank", "local_size", "rank", "shutdown"),
+    "size",
+]

@@ -12,30 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from .job import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather_object,
-    barrier,
-    broadcast_object,
-    cross_rank,
-    cross_size,
-    has_root,
-    init,
-    is_initialized,
-    join,
-    known_op,
-    local_rank,
-    local_size,
-    rank,
-    ready,
-    shutdown,
-    size,
-)
+from . import job
+from .job import *  # noqa: F403 - the names of `job.__all__`
+from .job import has_root, known_op, ready
 
 
 def allreduce(
@@ -87,28 +66,6 @@ def broadcast_variables(variables: Iterable[tf.Variable], root_rank: int, proces
 
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "barrier",
-    "broadcast",
-    "broadcast_object",
-    "broadcast_variables",
-    "cross_rank",
-    "cross_size",
-    "grouped_allreduce",
-    "init",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "rank",
-    "shutdown",
-    "size",
+    *job.__all__,
+    *("allgather", "allreduce", "broadcast", "broadcast_variables", "grouped_allreduce"),
 ]

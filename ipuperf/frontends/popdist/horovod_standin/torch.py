@@ -13,29 +13,9 @@ from typing import Any
 
 import torch
 
-from .job import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather_object,
-    barrier,
-    broadcast_object,
-    cross_rank,
-    cross_size,
-    has_root,
-    init,
-    is_initialized,
-    join,
-    known_op,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-)
+from . import job
+from .job import *  # noqa: F403 - the names of `job.__all__`
+from .job import has_root, known_op
 
 _Named = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
@@ -111,31 +91,7 @@ def broadcast_optimizer_state(
 
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_object",
-    "broadcast_optimizer_state",
-    "broadcast_parameters",
-    "cross_rank",
-    "cross_size",
-    "grouped_allreduce",
-    "init",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "rank",
-    "shutdown",
-    "size",
+    *job.__all__,
+    *("allgather", "allreduce", "allreduce_", "broadcast"),
+    *("broadcast_", "broadcast_optimizer_state", "broadcast_parameters", "grouped_allreduce"),
 ]

@@ -1,7 +1,8 @@
 """What an export depends on, as a digest: the module's code and attributes, shapes, arguments and PyTorch's modes.
 
 Code is followed by names from the methods of the module's classes: functions, classes and global values that they
-name, and what those name, wherever they are the user's own. Code of installed packages counts by its package's version
+name, and what those name, wherever they are the user's own. Of a namespace (that of ``argparse``, say) the attributes
+count that the code names. Code of installed packages counts by its package's version
 and the time its file was changed, and by what a program has put into its classes and modules; what changes their
 behaviour besides (a flag in such a module) is not looked at. Code that asks for the environment counts by the variables
 that it names. The numbers of parameters and buffers play no part, those of other tensors do.
@@ -9,6 +10,7 @@ that it names. The numbers of parameters and buffers play no part, those of othe
 
 from __future__ import annotations
 
+import argparse
 import dis
 import enum
 import functools
@@ -35,6 +37,8 @@ _BUILT_IN += (types.ClassMethodDescriptorType,)
 #: The flag of classes that a program has made (``Py_TPFLAGS_HEAPTYPE``): code without a ``__name__`` makes some that
 #: call themselves built in.
 _MADE_BY_CODE = 1 << 9
+#: Objects that are no more than their attributes.
+_NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 _ENVIRONMENT = frozenset({"environ", "getenv"})
 #: Attributes that no export sees: caches and hooks of PyTorch's own, gradients.
 _UNSEEN = frozenset({"_is_full_backward_hook", "_non_persistent_buffers_set", "grad", "_compiled_call_impl"})
@@ -234,7 +238,14 @@ class _Digest:
             return
         meaning = scope[chain[0]]
         for name in chain[1:]:
-            # Only modules are followed: what another object holds is walked through with the object.
+            if type(meaning) in _NAMESPACES:
+                self._class(type(meaning))
+                if not hasattr(meaning, name):
+                    self.say(chain, "is not there")
+                    return
+                meaning = getattr(meaning, name)
+                continue
+            # What another object holds is walked through with the object.
             if not isinstance(meaning, types.ModuleType):
                 break
             if not self._installed(meaning.__name__):
@@ -320,19 +331,17 @@ def _filled(cell: Any) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _chains(code: types.CodeType) -> tuple[tuple[str, ...], ...]:
-    """Global names of a code with the attributes that are read of them: ``("torch", "nn", "functional")``."""
+    """Global names of a code with all attributes that are read of them: ``("torch", "nn", "functional")``."""
     chains: dict[tuple[str, ...], None] = {}
     chain: tuple[str, ...] = ()
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            chain = (instruction.argval,)
-        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
+        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and chain:
             chain = (*chain, instruction.argval)
         elif instruction.opname not in ("CACHE", "EXTENDED_ARG"):
-            chain = ()
-        if chain:
+            # A chain without its last names would be the whole object, which the code does not see.
             chains[chain] = None
-    return tuple(chains)
+            chain = (instruction.argval,) if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") else ()
+    return tuple(chain for chain in chains if chain)
 
 
 _STANDARD = tuple(

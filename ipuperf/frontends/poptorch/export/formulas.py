@@ -289,6 +289,36 @@ def _reflected(at: torch.Tensor, low: float, span: float) -> torch.Tensor:
     return torch.where(times % 2 == 0, rest, span - rest) + low
 
 
+def grouped_mm(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """``torch.nn.functional.grouped_mm``: products of groups, whose ends ``offs`` ``(groups,)`` are data.
+
+    The shapes of an IPU's program are fixed, so each group is computed as if it held all rows, and others count as
+    zeros. What no group holds is 0.
+    """
+    if bias is not None:
+        raise UnsupportedError("grouped_mm: bias is unsupported, as it is in PyTorch; add it to the result")
+    if offs is None:
+        result = a @ b
+    else:
+        places = torch.arange(a.shape[-1] if a.dim() == b.dim() else a.shape[0] if b.dim() == 3 else b.shape[1])
+        begins = torch.nn.functional.pad(offs[:-1], (1, 0)).unsqueeze(-1)
+        member = ((places >= begins) & (places < offs.unsqueeze(-1))).to(a.dtype)
+        if a.dim() == b.dim() == 2:
+            result = (a.unsqueeze(0) * member.unsqueeze(1)) @ b
+        elif b.dim() == 3:
+            result = ((a.unsqueeze(0) * member.unsqueeze(-1)) @ b).sum(0)
+        else:
+            result = ((a @ b) * member.unsqueeze(1)).sum(0)
+    return result if out_dtype is None else result.to(out_dtype)
+
+
 def cond(
     predicate: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...] = ()
 ) -> Any:
@@ -324,6 +354,11 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.masked_scatter_: lambda x, mask, source: x.copy_(masked_scatter(x, mask, source)),
     torch.Tensor.put_: lambda x, *args, **named: x.copy_(put(x, *args, **named)),
     torch.complex: lambda real, imag: torch.complex(*torch.broadcast_tensors(real, imag)),
+    **{
+        getattr(place, name): grouped_mm
+        for place, name in ((torch, "_grouped_mm"), (torch.nn.functional, "grouped_mm"))
+        if hasattr(place, name)
+    },
     torch.linalg.cholesky: cholesky,
     torch.linalg.lstsq: lstsq,
     torch.linalg.solve: lambda a, b, *, left=True: torch.linalg.solve_ex(a, b, left=left)[0],

@@ -29,7 +29,7 @@ from ipuperf.runtime.replacing import replaced
 from ..aten.marks import ctc_losses
 from ..errors import Error, UnsupportedError
 from . import rows
-from .formulas import FORMULAS
+from .formulas import FORMULAS, grouped_mm
 
 
 def _random(x: torch.Tensor, *bounds: int, **named: int) -> torch.Tensor:
@@ -55,6 +55,11 @@ def _bincount(x: torch.Tensor, weights: torch.Tensor | None = None, minlength: i
         return matches.sum(1)
     kind = weights.dtype if weights.is_floating_point() else torch.float32
     return torch.where(matches, weights.reshape(1, -1).to(kind), torch.zeros((), dtype=kind)).sum(1)
+
+
+def _histc(x: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+    """``histc``, of whole numbers too: PyTorch has that on other devices than the CPU, where the export runs."""
+    return torch.histc(x if x.is_floating_point() else x.float(), *arguments, **named).to(x.dtype)
 
 
 def _one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
@@ -252,6 +257,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.Tensor.corrcoef: _corrcoef,
     torch.Tensor.cov: _cov,
     torch.Tensor.detach_: _detach_,
+    torch.Tensor.histc: _histc,
     torch.Tensor.random_: _random,
     torch._VF._pack_padded_sequence: _packed,
     torch.Tensor.coalesce: _whole,
@@ -264,6 +270,7 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.ctc_loss: _ctc_loss,
     torch.cumprod: _running(torch.cumprod),
     torch.cumsum: _running(torch.cumsum),
+    torch.histc: _histc,
     torch.nn.functional.ctc_loss: _ctc_loss,
     torch.sparse.mm: torch.matmul,
     torch.sparse_coo_tensor: _from_coordinates,
@@ -273,6 +280,16 @@ SUBSTITUTES: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.instance_norm: _instance_norm,
     torch.nn.functional.one_hot: _one_hot,
 }
+
+LIBRARY_OPS: Mapping[str, Callable[..., Any]] = {"transformers::grouped_mm_fallback": grouped_mm}
+"""Ops of libraries whose Python reads data, by qualified name (transformers: integrations/moe.py)."""
+
+
+def substitute_of(func: Any) -> Callable[..., Any]:
+    """What is called in place of ``func``, which may be ``func``."""
+    substitute: Callable[..., Any] = SUBSTITUTES.get(func, func)
+    return LIBRARY_OPS.get(getattr(func, "_qualified_op_name", ""), substitute)
+
 
 _REPLACED: dict[tuple[Any, str], Any] = {}
 _AROUND: list[Callable[[], AbstractContextManager[Any]]] = []

@@ -81,7 +81,8 @@ def on_ipus(home: torch.device) -> Iterator[None]:
     device, plain = FakeTensor.__dict__["device"].fget, torch.autocast.__init__
 
     def shown(tensor: Any) -> torch.device:
-        return IPU if _is_of_the_program() else device(tensor)
+        # Without function modes PyTorch computes shapes, by a program's own code too (``register_fake``).
+        return IPU if torch._C._len_torch_function_stack() and _is_of_the_program() else device(tensor)
 
     def begin(region: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **named: Any) -> None:
         if device_type == IPU.type:

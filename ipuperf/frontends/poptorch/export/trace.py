@@ -53,11 +53,11 @@ from .reuse import Kept, Simplified
 from .rows import has_rows, refuse
 from .structure import Signature, Structure, fixed_values, flatten, rebuild
 from .substitutes import (
-    SUBSTITUTES,
     call_with_one_type,
     cumulative_statistics,
     front_ends_in_force,
     masks_as_given,
+    substitute_of,
     unchecked_distributions,
 )
 from .surroundings import (
@@ -226,7 +226,7 @@ class _Tagger(TorchFunctionMode):
         if func in _FOLLOWED:  # the export cannot follow them
             func = _FOLLOWED[func]
         arguments = arguments_on(self.home, func, args, kwargs or {})
-        run = partial(_annotated, tags, partial(call_with_one_type, SUBSTITUTES.get(func, func), name, *arguments))
+        run = partial(_annotated, tags, partial(call_with_one_type, substitute_of(func), name, *arguments))
         if changed is not None:
             view = args[0] if args and self.unseen.flows(args[0]) else None
             return with_numbers(changed, view, run, lambda flow: torch.fx.traceback.annotate({**tags, GRAD: flow}))

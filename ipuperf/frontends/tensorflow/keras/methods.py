@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..facade.serving import export_keras
 from .extension import extension
 from .staging import checked, print_summary, unassigned
 
@@ -98,6 +97,9 @@ class ModelExtension:
 
     def export_for_ipu_serving(self, export_dir: str, batch_size: int | None = None, **arguments: Any) -> Any:
         """``serving.export_keras`` of this model; ``arguments`` are its other ones."""
+        # The facade stands on pipelines, and these on Keras.
+        from ..facade.serving import export_keras
+
         return export_keras(self, export_dir, batch_size, **arguments)
 
     def get_pipeline_stage_assignment(self) -> list[Any]:

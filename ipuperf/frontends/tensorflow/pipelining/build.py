@@ -268,11 +268,8 @@ class _Writer:
         traced, program, arguments = self.traced.training, self.program, self.arguments
         if traced is None or self.loss is None:
             return None
-        several = traced.reduction == "several"
-        if several and program.ir.replication_factor > 1:
-            raise NotImplementedError(
-                "pipeline: gradients of some variables are reduced over the replicas in another way"
-            )
+        # An update that reduces gradients in several ways does it itself, each where it stands.
+        itself = traced.reduction == "several" and program.ir.replication_factor > 1
         # Replicas whose gradients are not reduced would train apart without an error.
         if program.ir.replication_factor > 1 and traced.reduction is None:
             raise ValueError(
@@ -288,7 +285,7 @@ class _Writer:
         }
         sharded = arguments.replicated_optimizer_state_sharding and program.ir.replication_factor > 1
         rule = PipelineRule(
-            program, traced.update, resources, traced.name, self.numbers, sharded, arguments.repeat_count
+            program, traced.update, resources, traced.name, self.numbers, sharded, arguments.repeat_count, not itself
         )
         return Training(
             self.loss[0],
@@ -297,7 +294,11 @@ class _Writer:
             rule,
             joint=rule if rule.joins else None,
             reduction=arguments.reduction_method.name.lower(),
-            replica_reduction="mean" if several else traced.reduction or "mean",
+            replica_reduction="none"
+            if itself
+            else "mean"
+            if traced.reduction == "several"
+            else traced.reduction or "mean",
             accumulator_dtype=types.__getitem__,
         )
 

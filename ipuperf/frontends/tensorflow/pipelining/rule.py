@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -13,36 +12,37 @@ from ipuperf import ir as _ir
 from ipuperf.ops import CopyVarUpdate
 from ipuperf.pipelines import UpdateRule
 from ipuperf.pipelines.clipping import Reduced, meeting_place, moved
+from ipuperf.pipelines.scope import Scope
 
 from ..importer import Resource, Value, resource_of, tensor_of
 from ..importer.tracer import TracedFunction
 from ..importer.tracing import Frame, use_frame
 from ..importer.values import narrowed
-from ..programs.program import spec_of
-from .update_slices import Slicer, UpdateSlice, elementwise
-
-if TYPE_CHECKING:
-    from ipuperf.pipelines.scope import Scope
-
-    from ..programs.program import TracedProgram
+from ..programs.program import TracedProgram, spec_of
+from .update_slices import Slicer, UpdateSlice, elementwise, mixed
 
 
 class UpdateFrame(Frame):
     """The place of the update of one variable: variables are the tensors that the pipeline gives.
 
     Attributes:
+        reduced: the pipeline has reduced the gradients, so the traced update leaves them as they are.
         tensors: by variable.
         written: variables that have been changed.
     """
 
     def __init__(
-        self, program: TracedProgram, graph: _ir.Graph, tensors: Mapping[Resource, _ir.Tensor], executions: int = 1
+        self,
+        program: TracedProgram,
+        graph: _ir.Graph,
+        tensors: Mapping[Resource, _ir.Tensor],
+        executions: int = 1,
+        reduced: bool = True,
     ) -> None:
         super().__init__(program, graph, executions=executions)
         self.tensors = tensors
         self.written: set[Resource] = set()
-        # The pipeline reduces gradients before its update, so the traced update leaves them as they are.
-        self.reduced = True
+        self.reduced = reduced
 
     def shard(self, op: tf.Operation, changed: Sequence[Resource]) -> int | None:
         """None: the pipeline places its graphs."""
@@ -83,6 +83,7 @@ class PipelineRule(UpdateRule):
         values: functions that give the present value of tensors from outside, by their identity.
         sharded: states are divided among the replicas.
         executions: how often a run updates the variables.
+        reduced: the pipeline reduces the gradients over the replicas, else the update does.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class PipelineRule(UpdateRule):
         values: Mapping[int, Callable[[], float]],
         sharded: bool,
         executions: int,
+        reduced: bool = True,
     ) -> None:
         self._program = program
+        self._reduced = reduced
         self._executions = executions
         self._traced = update
         self._name = name
@@ -186,7 +189,7 @@ class PipelineRule(UpdateRule):
                 numbers_inside[id(inside)] = scalars[name]
             else:
                 tensors[resource] = scalars[name]
-        frame = UpdateFrame(self._program, weight.graph, tensors, self._executions)
+        frame = UpdateFrame(self._program, weight.graph, tensors, self._executions, self._reduced)
         captured: list[Value] = [
             numbers_inside.get(id(inside), self._value(outside)) for outside, inside in self._traced.graph.captures
         ]
@@ -200,10 +203,12 @@ class PipelineRule(UpdateRule):
             )
 
     def join(self, scope: Scope, gradients: Mapping[_ir.Variable, Reduced]) -> None:
-        """Compute the numbers that depend on several gradients, on the IPU of the most of them, for every IPU.
+        """Compute the numbers that depend on several gradients, on the IPU of the most of them, for every IPU; larger
+        tensors on the one IPU that has their gradients.
 
         Raises:
-            NotImplementedError: gradients are divided among the replicas, or the numbers depend on variables.
+            NotImplementedError: gradients are divided among the replicas, the numbers depend on variables, or larger
+                tensors on gradients of several IPUs.
         """
         joint, arguments = self._slicer.joint, self._traced.arguments
         by_place = {self._program.resource(variable): reduced for variable, reduced in gradients.items()}
@@ -214,6 +219,14 @@ class PipelineRule(UpdateRule):
                 f"pipeline: optimizer {self._name!r} computes numbers from all gradients, which are divided among the "
                 "replicas by replicated_optimizer_state_sharding; choose one of both"
             )
+        places = {key: {gradients_reduced[number].ipu for number in joint.wide[key]} for key in joint.wide}
+        if any(len(ipus) > 1 for ipus in places.values()):
+            raise mixed(self._name, next(iter(joint.results.values())).op.name)
+        numbers = [key for key in joint.results if key not in joint.wide]
+        by_ipu = {
+            ipu: [key for key in joint.results if places.get(key) == {ipu}]
+            for ipu in {reduced.ipu for reduced in gradients_reduced}
+        }
         known: dict[int, Value] = {}
         for number, tensors in joint.parts.items():
             # First each IPU computes what follows from its own gradients alone, so that only small numbers travel.
@@ -221,16 +234,20 @@ class PipelineRule(UpdateRule):
             self._joined(scope, gradients_reduced[number].ipu, arguments_known, tensors, known)
         # The rest is computed once, where most gradients are, and then sent to each IPU that updates.
         home = meeting_place(gradients_reduced)
-        self._joined(scope, home, [None] * len(arguments), list(joint.results.values()), known)
-        for ipu in {reduced.ipu for reduced in gradients_reduced}:
-            self._joint[ipu] = {key: moved(scope, known[key], home, ipu) for key in joint.results}
+        self._joined(scope, home, [None] * len(arguments), [joint.results[key] for key in numbers], known)
+        for ipu, wide in by_ipu.items():
+            self._joined(scope, ipu, [None] * len(arguments), [joint.results[key] for key in wide], known)
+            self._joint[ipu] = {
+                **{key: moved(scope, known[key], home, ipu) for key in numbers},
+                **{key: known[key] for key in wide},
+            }
 
     def _joined(
         self, scope: Scope, ipu: int, operands: Sequence[Value], tensors: Sequence[tf.Tensor], known: dict[int, Value]
     ) -> None:
         """Compute tensors of the update on an IPU and add them to what is known."""
         with scope.on(ipu):
-            frame = UpdateFrame(self._program, scope.graph, {})
+            frame = UpdateFrame(self._program, scope.graph, {}, reduced=self._reduced)
             captured = [self._value(outside) for outside, _ in self._traced.graph.captures]
             with use_frame(frame):
                 values = self._traced.build(frame, operands, captured, tensors, [], known)

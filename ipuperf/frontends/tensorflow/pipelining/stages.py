@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -22,12 +21,9 @@ from ..importer.node import Node
 from ..importer.tracer import TracedFunction
 from ..importer.tracing import Frame, use_frame
 from ..programs.infeed import IPUInfeedQueue
-from ..programs.program import Infeed
+from ..programs.program import Infeed, TracedProgram
 from .custom_gradients import with_custom_gradient
 from .model import StageOptions
-
-if TYPE_CHECKING:
-    from ..programs.program import TracedProgram
 
 
 @dataclass(frozen=True)

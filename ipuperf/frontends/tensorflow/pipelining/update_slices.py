@@ -2,8 +2,10 @@
 
 In a pipeline each IPU updates its own variables. What ``apply_gradients`` of an optimiser does to one variable is what
 depends on that variable's gradient, and what changes the variable. Numbers that depend on several gradients (the norm
-of all of them) are computed before all updates (:class:`Joint`). State that several parts read and that no gradient
-changes (a step counter, powers of beta) is kept once per part; state that no part reads goes with the first one.
+of all of them) are computed before all updates (:class:`Joint`), and so are larger tensors that depend on several
+gradients of one IPU (the variance over replicas, which needs their means). State that several parts read and that no
+gradient changes (a step counter, powers of beta) is kept once per part; state that no part reads goes with the first
+one.
 """
 
 from __future__ import annotations
@@ -48,10 +50,12 @@ class Joint:
     Attributes:
         parts: by gradient, the tensors that follow from it alone and that the numbers are computed from.
         results: the numbers that updates use, by their identity.
+        wide: the gradients that larger tensors among them depend on, by their identity.
     """
 
     parts: dict[int, list[tf.Tensor]] = field(default_factory=dict)
     results: dict[int, tf.Tensor] = field(default_factory=dict)
+    wide: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
 def _vanishes(op: tf.Operation, alone: bool) -> bool:
@@ -70,16 +74,20 @@ def _passed(tensor: tf.Tensor, alone: bool) -> tf.Tensor:
 
 
 def find_joint(update: TracedFunction, count: int, alone: bool) -> Joint:
-    """The numbers of an update with ``count`` gradients that depend on several of them, but on no variable: tensors of
-    at most as many elements as there are gradients."""
+    """The numbers of an update with ``count`` gradients that depend on several of them, but on no variable. Tensors of
+    more elements than there are gradients are ``wide``: computed where their gradients are, if that is one place."""
     depends: dict[int, frozenset[int]] = {id(t): frozenset([i]) for i, t in enumerate(update.arguments)}
-    joint: set[int] = set()
+    joint: dict[int, frozenset[int]] = {}
     variable: set[int] = set()
     joint_numbers = Joint()
     for op in update.graph.get_operations():
         # IdentityN groups unrelated tensors, so each result follows its own operand only.
         if op.type == "IdentityN":
-            depends.update({id(t): depends.get(id(u), frozenset()) for t, u in zip(op.outputs, op.inputs)})
+            for t, u in zip(op.outputs, op.inputs, strict=True):
+                depends[id(t)] = depends.get(id(u), frozenset())
+                for known in (joint, joint_numbers.wide):
+                    if id(u) in known:
+                        known[id(t)] = known[id(u)]
             continue
         if _vanishes(op, alone):
             continue
@@ -90,10 +98,15 @@ def find_joint(update: TracedFunction, count: int, alone: bool) -> Joint:
         varies = any(t.dtype == tf.resource or id(t) in variable for t in op.inputs)
         # One number for each gradient (their stacked norms) still counts as small.
         small = op.outputs and all(_elements(t) <= count for t in op.outputs)
+        # A product with a joint number is wide too, but is left to the updates.
+        wide = len(of) > 1 or any(id(t) in joint_numbers.wide for t in op.inputs)
         if varies:
             variable.update(id(t) for t in op.outputs)
-        if mixes and small and not varies and all(len(source) <= 1 for source in sources):
-            joint.update(id(t) for t in op.outputs)
+        if mixes and (small or wide) and not varies and all(len(source) <= 1 for source in sources):
+            origins = of.union(*(joint.get(id(t), frozenset()) for t in op.inputs))
+            joint.update(dict.fromkeys(map(id, op.outputs), origins))
+            if not small:
+                joint_numbers.wide.update(dict.fromkeys(map(id, op.outputs), origins))
             for t, source in zip(op.inputs, sources):
                 for number in source:
                     joint_numbers.parts.setdefault(number, []).append(t)
@@ -146,11 +159,7 @@ class Slicer:
             of = {self._gradients[key] for key in needed if key in self._gradients}
             of |= {numbers[resource] for resource in written if resource in numbers}
             if len(of) > 1:
-                raise NotImplementedError(
-                    f"pipeline: optimizer {self._name!r} computes the update of a variable from the gradients of "
-                    f"several (op {op.name!r}): stages update their variables on their own IPUs, and only numbers such "
-                    "as the norm of all gradients come from several of them"
-                )
+                raise mixed(self._name, op.name)
             if of:
                 places[op] = of.pop()
                 self._add(self.slices[places[op]], op, written, needed)
@@ -214,6 +223,15 @@ class Slicer:
     def outside(self, inside: tf.Tensor) -> tf.Tensor:
         """What an input of the graph stands for."""
         return self._outside[id(inside)]
+
+
+def mixed(optimizer: str, op: str) -> NotImplementedError:
+    """Gradients of several IPUs go into the update of one variable."""
+    return NotImplementedError(
+        f"pipeline: optimizer {optimizer!r} computes the update of a variable from the gradients of several "
+        f"(op {op!r}): stages update their variables on their own IPUs, and only numbers such as the norm of all "
+        "gradients come from several of them"
+    )
 
 
 def elementwise(part: UpdateSlice, shape: Sequence[int]) -> tf.Operation | None:

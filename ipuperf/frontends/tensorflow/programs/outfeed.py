@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -29,9 +29,7 @@ from ..importer import Importer, MadeBy, Value, marker, tensor_of
 from ..importer.tracing import device_dtype, frame_of
 from .devices import check_ordinal
 from .infeed import on_host
-
-if TYPE_CHECKING:
-    from .program import TracedProgram
+from .program import TracedProgram
 
 
 class IPUOutfeedMode(Enum):

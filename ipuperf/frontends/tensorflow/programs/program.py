@@ -25,6 +25,7 @@ from ipuperf import ops as _k
 from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
 from ipuperf.numerics import FloatingPointException, StreamedInput
+from ipuperf.pipelines import Pipeline
 from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions
 
 from ..importer import Resource, Value, resource_of, tensor_of
@@ -36,8 +37,6 @@ from ..state import state
 from . import devices
 
 if TYPE_CHECKING:
-    from ipuperf.pipelines import Pipeline
-
     from .infeed import Feed, IteratorFeed
 
 

@@ -1,11 +1,12 @@
-"""``ipu.custom_ops.precompiled_user_op``: operations in C++, for which functions in Python stand.
+"""``ipu.custom_ops.precompiled_user_op``: operations in C++, for which functions in Python stand, or that are recorded.
 
-No C++ runs here. A library's name with ``.py`` behind it (``libcustom_op.so.py``) is a module that stands for it, if it
-lies beside it. The libraries of some public programs are known by their sources (``KNOWN``). A module has a function
-of the operation's name, ``Build`` unless the program says another: ``Build(inputs, attributes)`` gives the results, as
-TensorFlow's operations of the inputs. One named ``Build_grad`` is called as C++'s
-``Build_grad(gradients, inputs, outputs, attributes)`` and gives the gradients of the inputs; without it TensorFlow
-differentiates ``Build``. Whether the library itself is there makes no difference.
+The library itself is not run, and whether it is there makes no difference. A library's name with ``.py`` behind it
+(``libcustom_op.so.py``) is a module that stands for it, if it lies beside it. The libraries of some public programs are
+known by their sources (``KNOWN``). A module has a function of the operation's name, ``Build`` unless the program says
+another: ``Build(inputs, attributes)`` gives the results, as TensorFlow's operations of the inputs. One named
+``Build_grad`` is called as C++'s ``Build_grad(gradients, inputs, outputs, attributes)`` and gives the gradients of the
+inputs; without it TensorFlow differentiates ``Build``. Other sources are compiled with recording headers
+(:mod:`.recorded`), where there is a compiler.
 
 Upstream: ``tensorflow: python/ipu/ops/custom_ops.py``.
 """
@@ -24,6 +25,7 @@ from tensorflow.python.util import dispatch
 from ipuperf.frontends.cppimport.sources import digest
 
 from ..effects import EFFECTS, checked_kinds
+from .recorded import RecordedLibrary, source_of
 
 _CROP = "6838d6188ed049f04c1da03c7072e55619b450c13d29efe02f0d55f36d563170"
 _GROUPED = "566bbc7532681e0872e5c339f65ebd394f4a304966ae89b3657196d35e7505ba"
@@ -66,7 +68,7 @@ def precompiled_user_op(
         gp_path: of its vertices; a function in Python does without, but they belong to what is known.
         outs: ``output_types`` and ``output_shapes``.
         op_name: of the function.
-        separate_gradients: whether C++ is asked for one gradient at a time; a function here gives them all.
+        separate_gradients: whether C++ is asked for one gradient at a time; a function in Python gives them all.
         inputs_with_gradients: numbers of the inputs that have one; None: all.
         attributes, gradient_attributes: for the function and for that of its gradients.
 
@@ -76,15 +78,13 @@ def precompiled_user_op(
     """
     EFFECTS.given("ipu.custom_ops.precompiled_user_op(gp_path)", gp_path)
     EFFECTS.given("ipu.custom_ops.precompiled_user_op(separate_gradients)", separate_gradients)
-    module = _standing_for(library_path, gp_path)
+    numbers = range(len(inputs)) if inputs_with_gradients is None else inputs_with_gradients
+    module = _standing_for(library_path, gp_path, op_name, numbers, separate_gradients)
     build = _function(module, op_name)
     of_gradients = getattr(module, f"{op_name}_grad", None)
     with tf.name_scope(name):
         tensors = [tf.convert_to_tensor(each) for each in inputs]
-        kept = [
-            each if inputs_with_gradients is None or number in inputs_with_gradients else tf.stop_gradient(each)
-            for number, each in enumerate(tensors)
-        ]
+        kept = [each if number in numbers else tf.stop_gradient(each) for number, each in enumerate(tensors)]
 
         def forward(*operands: tf.Tensor) -> list[tf.Tensor]:
             return _checked(build(list(operands), attributes or ""), outs, op_name)
@@ -105,24 +105,31 @@ def precompiled_user_op(
         return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
-def _standing_for(library_path: str, gp_path: str) -> ModuleType:
-    """The module that stands for a library."""
+def _standing_for(
+    library_path: str, gp_path: str, op_name: str, with_gradients: Sequence[int], separate: bool
+) -> ModuleType | RecordedLibrary:
+    """What stands for a library: a module in Python, or the library of its sources, recorded."""
     library = Path(library_path)
     file = library.with_name(f"{library.name}.py")
-    if not file.is_file():
-        folder = library.absolute().parent
-        sources = [(folder.parent if folder.name == _BUILT else folder) / library.name]
-        if gp_path:
-            sources.append(Path(gp_path))
-        known = KNOWN.get(tuple(digest(each) for each in sources))
-        if known is None:
-            raise NotImplementedError(
-                f"custom_ops.precompiled_user_op: {str(library)!r} is C++, which ipuperf neither compiles nor runs; "
-                f"write {file.name!r} beside it with a function `Build(inputs, attributes)` of TensorFlow's operations "
-                "(docs/how-to/tensorflow.md)"
-            )
-        file = Path(__file__).with_name(known)
-    return loaded(file)
+    if file.is_file():
+        return loaded(file)
+    folder = library.absolute().parent
+    folder = folder.parent if folder.name == _BUILT else folder
+    sources = [folder / library.name]
+    if gp_path:
+        sources.append(Path(gp_path))
+    known = KNOWN.get(tuple(digest(each) for each in sources))
+    if known is not None:
+        return loaded(Path(__file__).with_name(known))
+    source = source_of(folder, library.stem, op_name)
+    if source is None:
+        raise NotImplementedError(
+            f"custom_ops.precompiled_user_op: {str(library)!r} is C++, which ipuperf cannot record here (that needs "
+            f"g++, or the compiler that CXX names, and a source with {op_name} beside it); "
+            f"write {file.name!r} beside it with a function `Build(inputs, attributes)` of TensorFlow's operations "
+            "(docs/how-to/tensorflow.md)"
+        )
+    return RecordedLibrary(source, with_gradients, separate)
 
 
 def loaded(file: Path) -> ModuleType:
@@ -135,7 +142,7 @@ def loaded(file: Path) -> ModuleType:
     return module
 
 
-def _function(module: ModuleType, op_name: str) -> Callable[..., Any]:
+def _function(module: ModuleType | RecordedLibrary, op_name: str) -> Callable[..., Any]:
     function = getattr(module, op_name, None)
     if not callable(function):
         raise NotImplementedError(f"custom_ops.precompiled_user_op: {module.__file__} has no function {op_name!r}")

@@ -5,8 +5,6 @@ Floating-point operands are parameters: after one step of SGD they tell their gr
 float32 from the same numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

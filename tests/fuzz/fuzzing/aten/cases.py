@@ -4,8 +4,6 @@ A call is a line of Python with operands ``a``, ``b``, ``c``: ``[text, [[role, s
 ``nn.`` is a module, which is called with the operands. What is PopTorch's own has a text without it, for the oracle.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

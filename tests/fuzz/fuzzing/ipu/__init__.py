@@ -2,8 +2,6 @@
 TensorFlow on the CPU says what it gives, and what its gradient is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

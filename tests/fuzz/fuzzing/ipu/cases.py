@@ -3,8 +3,6 @@
 An operand is ``["normal", shape]``, or ``["fixed", dtype, values]``. Oracles get what the CPU computes in float64.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Stands for a library in C++: the product of both inputs, times the attributes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

@@ -5,8 +5,6 @@ Histories, metrics, predictions, weights and the optimizer's state are compared.
 whose results then move as far is ill-conditioned, which is counted and no failure.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

@@ -1,7 +1,5 @@
 """How random Keras programs are drawn, and which public names they can hold."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

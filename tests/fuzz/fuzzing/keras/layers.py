@@ -4,8 +4,6 @@ A description is ``[name, arguments]``; a name is one of ``keras.layers``, ``ipu
 ``tensorflow.python.ipu.keras.layers``, or ``own.`` with one of :data:`OWN`. Shapes are those of a sample.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The model of a random Keras program, on the IPU or on the CPU, with its optimizer, weights and data."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any

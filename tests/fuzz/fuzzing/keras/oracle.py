@@ -1,7 +1,5 @@
 """A random Keras program on the CPU: Keras op by op, with accumulation and replicas written out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

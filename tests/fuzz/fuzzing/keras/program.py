@@ -1,7 +1,5 @@
 """A random Keras program: the model, its training, and what is done with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Optimizers, learning rates, losses and metrics of random Keras models: what each is drawn with, how it is made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -6,8 +6,6 @@ body of a repeat, a branch of a conditional; a body that loads its operands from
 several replicas.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

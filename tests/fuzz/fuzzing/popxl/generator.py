@@ -1,7 +1,5 @@
 """Random PopXL programs: heads, 5 to 40 instructions, stores of what they made."""
 
-from __future__ import annotations
-
 import math
 import random
 

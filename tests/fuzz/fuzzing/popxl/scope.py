@@ -1,7 +1,5 @@
 """What a graph under construction offers to the next random instruction."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

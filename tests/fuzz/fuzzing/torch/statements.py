@@ -5,8 +5,6 @@ PyTorch as they are drawn; those that it refuses, or that give huge numbers, are
 of what the last lines made. Losses, results, weights and buffers are compared after two steps of SGD.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable

@@ -7,8 +7,6 @@ ill-conditioned, which is counted and no failure (batch norm over two samples th
 rounding).
 """
 
-from __future__ import annotations
-
 import copy
 import random
 import sys

@@ -1,7 +1,5 @@
 """The ops of popxl.addons, and its functions of host arrays (``around`` is then ``host``)."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any

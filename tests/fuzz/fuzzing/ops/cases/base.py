@@ -1,7 +1,5 @@
 """A case of the family ``ops``: how a call of one public op is drawn, and what PyTorch gives for it."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Element-wise ops, reductions, casts."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each case puts the function into a small program whose value says whether the function did what it should.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import random

@@ -1,7 +1,5 @@
 """Products, convolutions, poolings, norms, losses, interpolation; products of 8-bit floats."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

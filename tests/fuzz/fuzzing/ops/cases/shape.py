@@ -1,7 +1,5 @@
 """Ops that move elements: shapes, parts, gathers, scatters."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence

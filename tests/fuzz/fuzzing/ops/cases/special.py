@@ -1,7 +1,5 @@
 """Random numbers, collectives, transforms: ops whose value depends on more than the operands of one replica."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Updates of variables, scaled sums, counters."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Element-wise instructions, casts, reductions, softmax, products."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

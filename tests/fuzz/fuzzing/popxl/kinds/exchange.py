@@ -1,7 +1,5 @@
 """Remote buffers, collectives, shards, copies between IPUs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

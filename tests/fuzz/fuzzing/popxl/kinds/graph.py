@@ -1,7 +1,5 @@
 """Calls and loops of subgraphs, by value and by reference; values sent to the host for comparison."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ipuperf.popxl as popxl

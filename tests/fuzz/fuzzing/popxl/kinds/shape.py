@@ -1,7 +1,5 @@
 """Shapes, slices and concatenations, as copies and as views; slices at positions that are known at run time."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """In-place ops: the operand's storage changes, and with it every tensor that shares it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

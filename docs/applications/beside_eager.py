@@ -2,9 +2,11 @@
 
 :func:`watch` changes nothing of the program but this: dropout is off in both (its random numbers differ), and the calls
 take longer. The copy is made at the first call, in float32, and sees the same data. Its optimiser is a copy of the
-program's own, which takes the learning rates and so on that ``setOptimizer`` tells. A call's samples are its
-micro-batches, replica by replica (poptorch: python/_poplar_executor.py); gradients are their mean, or sum where the
-options say so. They start at the last loss, as PopTorch's do: what a model computes from its loss is not trained.
+program's own, which takes the learning rates and so on that ``setOptimizer`` tells. Weights that are float16 in the
+program are rounded to float16 after each update (to the nearest), as it asks for: less than half a step is lost.
+A call's samples are its micro-batches, replica by replica (poptorch: python/_poplar_executor.py); gradients are their
+mean, or sum where the options say so. They start at the last loss, as PopTorch's do: what a model computes from its
+loss is not trained.
 
 Output modes ``EveryN`` and ``Mean`` are not compared, nor are synthetic data and ops in C++ other than those of
 :data:`OPS`. A ``forward`` that was set on an object stays bound to it: of such models (octave convolution as
@@ -85,6 +87,7 @@ class Twin:
         for own, part in zip(self.module.modules(), module.modules(), strict=True):
             # What a copy leaves out, such as Lightning's trainer, it shares.
             vars(own).update({key: each for key, each in vars(part).items() if vars(own).get(key) is None})
+        self.rounded = [own for own in self.module.parameters() if own.dtype == torch.float16]
         self.module.float()
         self.options, self.losses, self.steps, self.ends = options, [], 0, []
         self.averages: dict[int, tuple[torch.Tensor, ...]] = {}
@@ -132,6 +135,8 @@ class Twin:
                     for weight, mean, share in self.averages.values():
                         mean.mul_(share).add_(weight * (1 - share))
                 self.optimizer.step()
+                for weight in self.rounded:
+                    weight.data.copy_(weight.data.half())
                 self.optimizer.zero_grad()
                 self.steps += 1
         return [torch.stack(column).unflatten(0, (-1, replicas)) for column in zip(*rows, strict=True)]

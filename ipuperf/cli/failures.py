@@ -55,7 +55,7 @@ def line_of(error: BaseException) -> str | None:
 def _text_of(error: BaseException) -> str | None:
     # Only wrong usage points to the help; other errors of click need none.
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        return f"{error.format_message()} (see '{error.ctx.command_path} --help')"
+        return f"{error.format_message()}{_elsewhere(error)} (see '{error.ctx.command_path} --help')"
     if isinstance(error, click.ClickException):
         return error.format_message()
     if isinstance(error, OSError):
@@ -64,6 +64,19 @@ def _text_of(error: BaseException) -> str | None:
         if isinstance(error, kind):
             return f"{words}: {error}" if str(error) else words
     return str(error) if isinstance(error, _own_errors()) else None
+
+
+def _elsewhere(error: click.UsageError) -> str:
+    """The other commands that have an option which this one has not."""
+    around = error.ctx.parent.command if error.ctx and error.ctx.parent else None
+    if not isinstance(error, click.NoSuchOption) or not isinstance(around, click.Group):
+        return ""
+    names = [
+        f"`{around.name} {name}`"
+        for name, command in sorted(around.commands.items())
+        if any(error.option_name in param.opts for param in command.params)
+    ]
+    return f" {' and '.join(names)} {'has' if len(names) == 1 else 'have'} it." if names else ""
 
 
 def _text_of_os_error(error: OSError) -> str:

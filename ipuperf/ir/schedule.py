@@ -36,6 +36,20 @@ def dependencies(graph: Graph) -> dict[Op, set[Op]]:
 
 
 @derived
+def in_chain(graph: Graph) -> bool:
+    """Whether every op has to come right after the one made before it: the creation order is then the only one."""
+    earlier: set[Op] = set()
+    previous: Op | None = None
+    for op, predecessors in dependencies(graph).items():
+        # The second condition is for operands and constraints that came later than the op.
+        if not (previous is None or previous in predecessors) or not predecessors <= earlier:
+            return False
+        earlier.add(op)
+        previous = op
+    return True
+
+
+@derived
 def roots(graph: Graph) -> dict[Tensor, Tensor]:
     """Each tensor's storage root: follow in-place results and views back to the tensor that owns the bytes."""
     root = {tensor: tensor for op in graph.ops for tensor in op.outputs}
@@ -125,6 +139,9 @@ def schedule(graph: Graph) -> list[Op]:
     Raises:
         CycleError: constraints and data flow contradict each other; the message names the ops.
     """
+    # Programs made in sequence, such as pipelines, leave nothing to choose.
+    if in_chain(graph):
+        return list(graph.ops)
     predecessors_of = dependencies(graph)
     missing = {op: len(predecessors) for op, predecessors in predecessors_of.items()}
     followers: dict[Op, list[Op]] = {op: [] for op in graph.ops}
@@ -309,9 +326,9 @@ def call_order(graph: Graph) -> list[tuple[Op, Op]]:
     willow/src/op.cpp, growAliasModelMulti) and leaves the order to the scheduler, which may choose the program's order.
     Against an op whose result is the changed tensor the ambiguity stays.
     """
-    # Programs without such calls, which are most, end here.
+    # Programs without such calls, which are most, end here, and those whose order is settled.
     calls = [(op, unseen) for op in calling(graph) if (unseen := op.unseen_changes())]
-    if not calls:
+    if not calls or in_chain(graph):
         return []
     root = roots(graph)
     callers = _by_storage(calls, root)
@@ -338,7 +355,7 @@ def check_ambiguity(graph: Graph) -> None:
     order a user of the old tensor before or after the change. For calls see :func:`call_order`.
     """
     changing = changes(graph)
-    if not changing:
+    if not changing or in_chain(graph):
         return
     root, changers, users = roots(graph), _changers(graph), _users(graph)
     shared = [owner for owner, owner_users in users.items() if len(owner_users) > 1]

@@ -11,15 +11,17 @@ Calls are followed into the called graphs. An op that leads nowhere belongs to i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from .graph import Graph, callees_first, calling
 from .op import Op
-from .schedule import schedule
+from .schedule import changes, schedule
 from .tensor import Tensor
 
 _OfTensors = dict["Tensor", "Op"]
+_Call = tuple["Graph", Sequence["Tensor"]]
 
 
 class Sources(NamedTuple):
@@ -41,29 +43,41 @@ def sources_of(main: Graph) -> Sources:
     graphs = callees_first(main)
     # Callers need to know what their callees read and make; then callees learn what they are called with.
     for graph in (*graphs, *reversed(graphs)):
-        order = schedule(graph)
+        order, changing, calls = schedule(graph), changes(graph), {op: op.calls() for op in calling(graph)}
         # Readers come first, because updates follow their weights, and again for what only the makers lead to.
-        _note_readers(order, ops, readers)
-        _note_makers(order, ops, readers, makers)
-        _note_readers(order, ops, readers)
-        for callee, operands in [call for op in calling(graph) for call in op.calls()]:
-            for tensor, operand in zip(callee.inputs, operands, strict=False):
-                for known in (readers, makers):
-                    if operand in known:
-                        known.setdefault(tensor, known[operand])
+        _note_readers(order, calls, ops, readers)
+        _note_makers(order, calls, changing, ops, readers, makers)
+        _note_readers(order, calls, ops, readers)
+        _pass_on(chain.from_iterable(calls.values()), (readers, makers))
     return Sources(ops, readers)
 
 
-def _note_readers(order: Iterable[Op], ops: dict[Op, Op], readers: _OfTensors) -> None:
+def _pass_on(calls: Iterable[_Call], sources: Sequence[_OfTensors]) -> None:
+    """Let inputs of called graphs know what their operands lead to; the first call that knows anything counts."""
+    operands_of: dict[Graph, list[Sequence[Tensor]]] = {}
+    for callee, operands in calls:
+        operands_of.setdefault(callee, []).append(operands)
+    for callee, lists in operands_of.items():
+        # Very many calls may pass one operand, which is looked up once.
+        for tensor, column in zip(callee.inputs, map(dict.fromkeys, zip_longest(*lists)), strict=False):
+            for known in sources:
+                source = None if tensor in known else _first(column, known)
+                if source is not None:
+                    known[tensor] = source
+
+
+def _note_readers(
+    order: Sequence[Op], calls: Mapping[Op, Sequence[_Call]], ops: dict[Op, Op], readers: _OfTensors
+) -> None:
     """Walk backwards, so that the last reader seen is a tensor's first. An op may follow those who read its results."""
     # Readers of a callee's inputs do not change meanwhile, and one callee may have very many calls.
     inputs_read: dict[Graph, list[tuple[int, Op]]] = {}
-    for op in reversed(list(order)):
+    for op in reversed(order):
         source = _known(op, ops) or _first(op.outputs, readers)
         if source is not None and not op.module:
             ops[op] = source
         called: dict[Tensor, Op] = {}
-        for callee, operands in op.calls():
+        for callee, operands in calls.get(op, ()):
             if callee not in inputs_read:
                 inputs_read[callee] = [
                     (i, readers[tensor]) for i, tensor in enumerate(callee.inputs) if tensor in readers
@@ -78,17 +92,24 @@ def _note_readers(order: Iterable[Op], ops: dict[Op, Op], readers: _OfTensors) -
                 readers[tensor] = reader
 
 
-def _note_makers(order: Iterable[Op], ops: dict[Op, Op], readers: _OfTensors, makers: _OfTensors) -> None:
+def _note_makers(
+    order: Sequence[Op],
+    calls: Mapping[Op, Sequence[_Call]],
+    changing: Mapping[Op, Sequence[int]],
+    ops: dict[Op, Op],
+    readers: _OfTensors,
+    makers: _OfTensors,
+) -> None:
     """Walk forwards: what changes a tensor follows its first reader, every other op the makers of its operands."""
     for op in order:
         if not op.module:
-            changed = _first([op.inputs[index] for index in op.modified_inputs()], readers)
+            changed = _first([op.inputs[index] for index in changing.get(op, ())], readers)
             source = changed or _first(op.inputs, makers) or _known(op, ops) or _first(op.inputs, readers)
             if source is not None:
                 ops[op] = source
         made = {
             result: makers[tensor]
-            for callee, _ in op.calls()
+            for callee, _ in calls.get(op, ())
             for tensor, result in zip(callee.outputs, op.outputs, strict=False)
             if tensor in makers
         }
@@ -104,4 +125,8 @@ def _known(op: Op, ops: Mapping[Op, Op]) -> Op | None:
 
 
 def _first(tensors: Iterable[Tensor], sources: Mapping[Tensor, Op]) -> Op | None:
-    return next((sources[tensor] for tensor in tensors if tensor in sources), None)
+    for tensor in tensors:
+        source = sources.get(tensor)
+        if source is not None:
+            return source
+    return None

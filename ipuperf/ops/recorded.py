@@ -37,7 +37,7 @@ _IN, _OUT = 0, 1
 
 
 @dataclass(frozen=True)
-class Node:
+class RecordedTensor:
     """A tensor of a recording: what it is, of which nodes, its shape and type, and what else it takes."""
 
     kind: str
@@ -76,7 +76,7 @@ class Recording:
     """What a library said of one op for operands of some shapes and types."""
 
     type: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[RecordedTensor, ...]
     steps: tuple[Step, ...]
     results: tuple[int, ...]
     gradients: tuple[GradientOp, ...]
@@ -85,7 +85,7 @@ class Recording:
     def of(cls, answer: Mapping[str, Any]) -> Recording:
         """The recording of a library's answer."""
         nodes = [
-            Node(kind, tuple(sources), tuple(shape), ALL_DTYPES[dtype], args)
+            RecordedTensor(kind, tuple(sources), tuple(shape), ALL_DTYPES[dtype], args)
             for kind, sources, shape, dtype, args in answer["nodes"]
         ]
         gradients = [
@@ -109,7 +109,7 @@ def _steps(answer: Sequence[Sequence[Any]]) -> Iterator[Step]:
             yield from _steps(body)
 
 
-class Source(ABC):
+class RecordingSource(ABC):
     """Where recordings of one op come from; a plain value, compared by what is in it."""
 
     @abstractmethod
@@ -117,14 +117,14 @@ class Source(ABC):
         """The recording for the operands of ``op``. IrError for what the library refuses or nobody knows."""
 
     @abstractmethod
-    def gradient(self, number: int, forward: RecordedOp) -> Source:
+    def gradient(self, number: int, forward: RecordedOp) -> RecordingSource:
         """The source of the gradient op of this number."""
 
 
 class RecordedOp(CustomOp, abstract=True):
     """An op that a library recorded. Its subclasses are made by :func:`recorded_class`."""
 
-    source = Attribute(instance(Source))  # type: ignore[type-abstract]
+    source = Attribute(instance(RecordingSource))  # type: ignore[type-abstract]
 
     @property
     def recording(self) -> Recording:
@@ -228,7 +228,7 @@ class _Run:
         arrays = [self.read(source) for source in node.sources]
         return _VIEWS[node.kind](self, node, arrays)
 
-    def _leaf(self, node: Node, number: int) -> np.ndarray:
+    def _leaf(self, node: RecordedTensor, number: int) -> np.ndarray:
         if node.kind == "input":
             # An operand must not change.
             operand = np.asarray(self.operands[node.args])
@@ -279,7 +279,7 @@ def _along(axis: int, part: slice) -> tuple[Any, ...]:
 
 
 #: Views by name: ``(run, node, arrays of the sources) -> array``.
-_VIEWS: Mapping[str, Callable[[_Run, Node, Arrays], np.ndarray]] = {
+_VIEWS: Mapping[str, Callable[[_Run, RecordedTensor, Arrays], np.ndarray]] = {
     "slice": lambda run, node, arrays: arrays[0][tuple(slice(a, b) for a, b in zip(*node.args))],
     "reshape": lambda run, node, arrays: arrays[0].reshape(node.shape),
     "dimShuffle": lambda run, node, arrays: arrays[0].transpose(node.args),
@@ -404,13 +404,13 @@ _VALUES: Mapping[str, Callable[[_Run, Step, Arrays], Any]] = {
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 
-def _roots(nodes: Sequence[Node], number: int) -> set[int]:
+def _roots(nodes: Sequence[RecordedTensor], number: int) -> set[int]:
     """The nodes of which a node is a view."""
     sources = nodes[number].sources
     return {root for source in sources for root in _roots(nodes, source)} if sources else {number}
 
 
-def _inputs(nodes: Sequence[Node], number: int) -> set[int]:
+def _inputs(nodes: Sequence[RecordedTensor], number: int) -> set[int]:
     """The numbers of the operands of which a node is a view."""
     return {nodes[root].args for root in _roots(nodes, number) if nodes[root].kind == "input"}
 
@@ -449,11 +449,11 @@ def _expression_work(recording: Recording, step: Step) -> list[Work]:
         vertex = f"popops::map::{recording.type}<{vertices.poplar_type(dtype)}>"
         return [Vertices(vertex, out.elements, cycles, operations * out.elements, low_confidence=True)]
     works: list[Work] = []
-    _operation_works(step.args, operands, out, works, step.writes[0] in step.reads)
+    _operation_works(step.args, operands, works, step.writes[0] in step.reads)
     return works
 
 
-def _repeats(nodes: Sequence[Node], number: int) -> bool:
+def _repeats(nodes: Sequence[RecordedTensor], number: int) -> bool:
     node = nodes[number]
     return node.kind == "broadcast" or any(_repeats(nodes, source) for source in node.sources)
 
@@ -464,7 +464,7 @@ def _operations(tree: Sequence[Any]) -> int:
     return 1 + sum(_operations(inner) for inner in tree[1:] if isinstance(inner, list))
 
 
-def _computed_in(operands: Sequence[Node], out: Node) -> DType:
+def _computed_in(operands: Sequence[RecordedTensor], out: RecordedTensor) -> DType:
     """The type of an expression's operands: that of the result, or of what it compares."""
     return next((node.dtype for node in operands if node.dtype.name != "bool"), out.dtype)
 
@@ -474,7 +474,10 @@ _AS = {"GREATER_THAN_EQUAL": "GREATER_THAN", "LESS_THAN": "GREATER_THAN", "LESS_
 
 
 def _operation_works(
-    tree: Sequence[Any], operands: Sequence[Node], out: Node, works: list[Work], in_place: bool = False
+    tree: Sequence[Any],
+    operands: Sequence[RecordedTensor],
+    works: list[Work],
+    in_place: bool = False,
 ) -> tuple[tuple[int, ...], DType]:
     """Add a compute set for each operation; the shape and type of the value."""
     name, *inner = tree
@@ -483,11 +486,11 @@ def _operation_works(
     if name == "const":
         return (), FLOAT32
     if name == "cast":
-        shape, dtype = _operation_works(inner[0], operands, out, works)
+        shape, dtype = _operation_works(inner[0], operands, works)
         target = ALL_DTYPES[inner[1]]
         works.append(vertices.cast(dtype, target, math.prod(shape)))
         return shape, target
-    values = [_operation_works(each, operands, out, works) for each in inner]
+    values = [_operation_works(each, operands, works) for each in inner]
     shape = tuple(np.broadcast_shapes(*[shape for shape, _ in values]))
     types = [dtype for (_, dtype), each in zip(values, inner, strict=True) if each[0] != "const"] or [values[0][1]]
     dtype, elements = types[0], math.prod(shape)

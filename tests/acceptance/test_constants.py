@@ -40,11 +40,13 @@ CONSTANTS = {
         FLOAT64_ERFC_DEGREE FLOAT64_ERFC_LIMIT,
         ops/products/float8.py SCALES, ops/formula.py OUTPUT, ops/products/fp8_scale.py SCALES BINS SETS,
         ops/products/group_quantize.py PACKED SHIFTS BLOCK, ops/half.py _FINE _SHIFT,
+        ops/recorded.py _IN _OUT FUNCTIONS _VIEWS _VALUES _WORKS,
         ops/randomness.py LEVELS, ops/selection/suppression.py _OUT, ops/pooling/resize.py NEAREST
         COORDINATES SHARPNESS, ops/selection/scatter.py COMBINED
         """,
     BOOKKEEPING: """
         lowering/again.py _PROGRAMS _NUMBERS,
+        ops/recorded.py _MOST_REPEATS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
         lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ATOM _ARRAY _VECTOR _OBJECT _ROW _SHIFT,
         lowering/planner/multi.py _ABOVE, lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,

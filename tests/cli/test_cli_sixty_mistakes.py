@@ -28,6 +28,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "run --machin pod4 train.py": ("No such option '--machin'", "Did you mean '--machine'?"),
     "run train.py --machin pod4": ("No such option '--machin'", "Did you mean '--machine'?", "put it after '--'"),
     "run --report train.py": ("Directory 'train.py' is a file",),
+    "run --why train.py": ("No such option '--why'", "`ipuperf report` has it."),
     "report --wy .": ("No such option '--wy'", "Did you mean", "--why"),
     "validate --sensitivty": ("No such option '--sensitivty'", "--sensitivity"),
     "estimate matmull --m 8": ("No such command 'matmull'", "Did you mean 'matmul'?"),

@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from ipuperf import poptorch, popxl
+from ipuperf import cppimport, poptorch, popxl
+from ipuperf import popxl_addons as addons
 from ipuperf.cppimport import CppOpError
 from ipuperf.frontends.cppimport import recorder as recorders
 from ipuperf.ir import FLOAT16, FLOAT32, IrError
 from ipuperf.machine import load_machine
 from ipuperf.ops.updates.update_vertices import fused_cycles
+from ipuperf.popxl import ops
+from ipuperf.popxl.context import get_current_context
 from ipuperf.popxl.custom_ops import custom_op
 from ipuperf.runtime import custom_ops
 from ipuperf.runtime.install import install, uninstall
@@ -126,3 +129,91 @@ def test_a_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorders, "_compile", lambda *_: pytest.fail("compiled again"))
     assert recorders.library_of(SOURCES / "cube.cpp") == first
     assert first.contents == {"ops": [list(CUBE)], "bindings": []}
+
+
+def turned(x: np.ndarray, sin: np.ndarray, cos: np.ndarray, factor: float, sign: int = 1) -> np.ndarray:
+    """Halves as complex numbers, turned."""
+    half = x.shape[-1] // 2
+    pairs = (x[..., :half] + 1j * x[..., half:]) * (cos + sign * 1j * sin) * factor
+    return np.concatenate([pairs.real, pairs.imag], -1)
+
+
+def add_turn(binding: Any, operands: list[popxl.Tensor], *values: Any, **named: Any) -> popxl.Tensor:
+    """As programs write it."""
+    context = get_current_context()
+    graph = context.graph
+    settings = context._get_op_settings("Turn")
+    ids = {number: operand.id for number, operand in enumerate(operands)}
+    named = {**named, "settings": settings} if named else {}
+    op = binding.createOpInGraph(
+        graph._pb_graph, ids, {0: graph._create_tensor_id("turned")}, *values, *([] if named else [settings]), **named
+    )
+    context._op_created(op)
+    return popxl.Tensor._from_pb_tensor(op.outTensor(0))
+
+
+@pytest.mark.parametrize("values", [{"factor": 1.5, "back": False}, (1.5, False)])
+def test_a_module_of_popxl_with_its_gradient(values: Any) -> None:
+    binding = cppimport.imp_from_filepath(SOURCES / "turn_binding.cpp").TurnOp
+    rng = np.random.default_rng(3)
+    x, grad = (rng.normal(size=(2, 3, 8)).astype(np.float32) for _ in range(2))
+    sin, cos = (rng.normal(size=(3, 4)).astype(np.float32) for _ in range(2))
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        tensors = [popxl.variable(array) for array in (x, sin, cos, grad)]
+
+        def write(*operands: popxl.Tensor) -> popxl.Tensor:
+            if isinstance(values, tuple):
+                return add_turn(binding, list(operands), *values)
+            return add_turn(binding, list(operands), **values)
+
+        graph = ir.create_graph(write, *tensors[:3])
+        info = ops.call_with_info(graph, *tensors[:3])
+        back = popxl.transforms.autodiff(graph, grads_required=graph.inputs[:1])
+        (dx,) = ops.call(back.graph, tensors[3], inputs_dict=back.inputs_dict(info))
+        streams = [addons.host_store(tensor) for tensor in (info.outputs[0], dx)]
+    with popxl.Session(ir, "ipu_hw") as session:
+        results = session.run()
+    np.testing.assert_allclose(results[streams[0]], turned(x, sin, cos, 1.5), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(results[streams[1]], turned(grad, sin, cos, 1.5, -1), rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_module_of_popxl_refuses() -> None:
+    binding = cppimport.imp_from_filepath(SOURCES / "turn_binding.cpp").TurnOp
+    with popxl.Ir().main_graph:
+        x, table = popxl.variable(np.ones((2, 8), np.float32)), popxl.variable(np.ones(3, np.float32))
+        with pytest.raises(IrError, match=r"2 values; \[factor, back\] and the op's settings are needed"):
+            add_turn(binding, [x, table, table], 1.5)
+        with pytest.raises(IrError, match=r"turn_binding\.cpp: dimensions \d and \d cannot be broadcast together"):
+            add_turn(binding, [x, table, table], 1.5, False)
+        with pytest.raises(TypeError, match="no number, text or list of these"):
+            add_turn(binding, [x, table, table], object(), False)
+
+
+def test_without_a_compiler_a_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-compiler")
+    with pytest.raises(CppOpError, match=r"'turn_binding'.*needs g\+\+.*describe its op in Python"):
+        cppimport.imp_from_filepath(SOURCES / "turn_binding.cpp")
+
+
+CREATOR = """#include "turn.hpp"
+#include <popart/opmanager.hpp>
+static popart::OpDefinitions definitions({{turn::Turn, {}}});
+static popart::OpCreator<turn::TurnOp> creator(definitions, [](const popart::OpCreatorInfo &info) {
+  auto factor = info.attributes.getAttribute<popart::Attributes::Float>("factor");
+  return std::unique_ptr<popart::Op>(new turn::TurnOp(info.opid, factor, false, info.settings));
+});
+"""
+
+
+def test_a_library_of_several_files(tmp_path: Path) -> None:
+    (tmp_path / "a_creator.cpp").write_text(CREATOR)
+    for name in ("turn.hpp", "turn_opx.cpp"):
+        shutil.copy(SOURCES / name, tmp_path)
+    ctypes.cdll.LoadLibrary(str(tmp_path / "build" / "libturn.so"))
+    op_class: Any = custom_ops.registered(("Turn", "test.ops", 1))
+    with popxl.Ir().main_graph:
+        x, table = popxl.variable(np.ones((2, 8), np.float32)), popxl.variable(np.ones(4, np.float32))
+        assert custom_op(op_class, x, table, table, factor=2.0).shape == (2, 8)
+        with pytest.raises(IrError, match="attribute factor is missing"):
+            custom_op(op_class, x, table, table)

@@ -65,6 +65,20 @@ def test_the_runner_has_the_blocks_of_the_page(folder: str) -> None:
     assert there == [block.text for block in SECTIONS[folder]]
 
 
+@pytest.mark.parametrize(("rate", "weight"), [(1e-4, 1.0), (1e-3, 0.9990234375)])
+def test_a_copy_beside_the_program_rounds_weights_of_float16(rate: float, weight: float) -> None:
+    torch = pytest.importorskip("torch")
+    from ipuperf import poptorch
+
+    twin = runpy.run_path(str(ROOT / "docs" / "applications" / "beside_eager.py"))["Twin"]
+    module = torch.nn.Linear(1, 1, bias=False).half()
+    torch.nn.init.ones_(module.weight)
+    copy = twin(module, torch.optim.SGD(module.parameters(), rate), poptorch.Options())
+    copy.call((torch.ones(1, 1, dtype=torch.float16),), {})
+    assert copy.module.weight.item() == weight
+    assert copy.module.weight.dtype == torch.float32
+
+
 @pytest.mark.slow("minutes")
 @pytest.mark.parametrize("folder", SECTIONS)
 def test_the_commands_of_an_application_run(folder: str, tmp_path: Path, child_environment: dict[str, str]) -> None:

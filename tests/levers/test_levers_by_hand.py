@@ -9,7 +9,7 @@ import pytest
 from levercases import PIPELINE, Case, cycles_of
 
 from ipuperf.levers import Trial, Untried
-from ipuperf.levers.global_batch import MicroBatches, MoreReplicas, Replicas
+from ipuperf.levers.global_batch import MicroBatches, MoreReplicas, MoreStages, Replicas
 from ipuperf.levers.host import PrefetchDepth, SyncPatterns
 from ipuperf.levers.loops import CallLength, MoreMicroBatches
 from ipuperf.levers.measure import _outcomes, measure
@@ -133,6 +133,54 @@ def test_a_change_after_itself_has_the_lines_of_both(case: Case) -> None:
         assert f"+ batch_size={size}" in trial.change.diff
         assert sum("batch_size" in line for line in trial.change.diff) == 2
         assert trial.cycles == cycles_of(case.run(by_hand(CONVOLUTIONS, trial.change.diff)))
+
+
+BLOCKS = """
+import poptorch, torch
+
+PLACES = [0, 0, 0, 1, 1]
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(1024, 1024) for _ in PLACES])
+
+    def forward(self, x, labels):
+        for number, (layer, place) in enumerate(zip(self.layers, PLACES)):
+            with poptorch.Block(f"layer{number}", ipu_id=place):
+                x = torch.relu(layer(x))
+                if number == len(PLACES) - 1:
+                    return torch.nn.functional.cross_entropy(x, labels)
+
+
+options = poptorch.Options()
+options.replicationFactor(2)
+options.Training.gradientAccumulation(8)
+net = Net()
+model = poptorch.trainingModel(net, options, torch.optim.SGD(net.parameters(), lr=0.01))
+model(torch.randn(64, 1024), torch.randint(0, 10, (64,)))
+"""
+
+
+def test_stages_instead_of_replicas(case: Case) -> None:
+    (trial,) = outcomes(case, BLOCKS, MoreStages())
+    assert isinstance(trial, Trial)
+    assert trial.what.startswith("have 1 replica on 4 IPUs each instead of 2 on 2, with 16 micro-batches each")
+    options = tuple(line for line in trial.change.diff if "#" not in line)
+    changed = by_hand(BLOCKS.replace("[0, 0, 0, 1, 1]", "[0, 0, 1, 2, 3]"), options)
+    assert trial.cycles == cycles_of(case.run(changed)) != cycles_of(case.run(BLOCKS))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(BLOCKS.replace("0, 1, 1]", "0, 0, 1]"), "refused: IPU 1 has 1 of the model's blocks, too few for 2 IPUs"),
+     (BLOCKS.replace("Factor(2)", "Factor(1)"), ""),
+     (BLOCKS.replace("Factor(2)", "Factor(2).setExecutionStrategy(poptorch.ShardedExecution())"), "")],
+    ids=["one block", "one replica", "sharded"],
+)  # fmt: skip
+def test_where_replicas_cannot_become_stages(text: str, why: str, case: Case) -> None:
+    assert [outcome.why for outcome in outcomes(case, text, MoreStages())] == [why] * bool(why)
 
 
 PRODUCT = """

@@ -70,6 +70,14 @@ def test_sensitivity_and_left_out_errors_are_there() -> None:
     assert {entry["class"] for entry in left if "ratio" in entry} >= {"kernel", "model training", "memory"}
 
 
+def test_sensitivity_is_of_todays_model() -> None:
+    """It may be older than the rows, but not by a change of the model that a class shows."""
+    changes = markdown.drift(FOLDER)
+    assert {"kernel", "model training", "inference", "memory"} <= changes.keys()
+    stale = {name: both for name, both in changes.items() if both[0] != pytest.approx(both[1], rel=0.02, abs=0.002)}
+    assert not stale, "python docs/tables.py --measure --jobs 2"
+
+
 def test_figures_are_put_aside_and_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = FOUND.cases[0]
     made = []

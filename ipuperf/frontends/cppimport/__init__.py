@@ -23,7 +23,7 @@ from ipuperf.runtime.custom_ops import CppOpError
 from ipuperf.runtime.install import as_installed
 
 from .bindings import binding_of
-from .recorder import records
+from .recorder import records, with_headers
 from .recorder.modules import recorded_module
 from .sources import digest
 
@@ -124,8 +124,8 @@ def is_recorded(source: str | Path) -> bool:
     path = Path(source)
     if not path.is_file():
         return False
-    text = path.read_text(encoding="utf-8", errors="replace")
-    return is_vendors(text) and "PYBIND11_MODULE" in text and records(path)
+    texts = [each.read_text(encoding="utf-8", errors="replace") for each in with_headers([path])]
+    return "PYBIND11_MODULE" in texts[0] and any(map(is_vendors, texts)) and records(path)
 
 
 def refuse_vendors(fullname: str, source: str | Path) -> None:

@@ -8,7 +8,7 @@ others each op has to be described in Python before the library is loaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ipuperf.ops.base import Op
@@ -49,8 +49,11 @@ _BUILT = "build"
 _BELOW = ("*.cpp", "*/*.cpp", "*/*/*.cpp")
 
 
-def load(source: Path) -> None:
+def load(source: Path, others: Sequence[Path] = ()) -> None:
     """Let the ops of a C++ source be found by ``poptorch.custom_op``.
+
+    Args:
+        others: files of the same library.
 
     Raises:
         CppOpError: it may compute something that is neither known nor described in Python.
@@ -75,7 +78,7 @@ def load(source: Path) -> None:
         return
     if not records(source):
         raise refused(", ".join(missing) or source.stem, str(source))
-    recorder = library_of(source)
+    recorder = library_of(source, others)
     for name, domain, version in recorder.contents["ops"]:
         # A description in Python counts more.
         if registered((name, domain, version)) is None:
@@ -98,7 +101,7 @@ def answer(library: Path) -> bool:
     """
     sources = _sources_near(library)
     for source in sources:
-        load(source)
+        load(source, [other for other in sources if other.parent == source.parent])
     return bool(sources)
 
 

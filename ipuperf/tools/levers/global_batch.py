@@ -1,17 +1,17 @@
-"""Levers that divide the same global batch otherwise: into other micro-batches, or over replicas in place of stages."""
+"""Levers that divide the same global batch otherwise: into other micro-batches, or over replicas and stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ipuperf.runtime.model_revision import ModelRequest
 from ipuperf.runtime.settings import AUTO
 
 from .change import ProgramChange
-from .rerun import Rerun
+from .rerun import Rerun, RerunError
 from .trial import Lever, Trial, Untried, each_simulated
 
 if TYPE_CHECKING:
@@ -154,20 +154,95 @@ class MoreReplicas(Lever):
         )
 
 
+class MoreStages(Lever):
+    """Fewer replicas, each with its blocks on more IPUs."""
+
+    change = "stages instead of replicas"
+    moves_work = True
+
+    def tries(self, run: Rerun) -> Iterator[Trial | Untried]:
+        model = run.torch_model
+        if model is None or "pipelined" not in model.options.execution_strategy.name:
+            return  # :class:`Replicas` says why
+        factor, cycles = 2, Trial(run.change, run.trace).cycles
+        # Go on while it gains.
+        while model.options.replication_factor % factor == 0:
+            (outcome,) = each_simulated(run, [self._change(run, model, factor)])
+            yield outcome
+            if isinstance(outcome, Untried) or not outcome.fits or outcome.cycles >= cycles:
+                break
+            factor, cycles = 2 * factor, outcome.cycles
+
+    def _change(self, run: Rerun, model: ModelRequest, factor: int) -> ProgramChange:
+        old_replicas, old_count, ipus = model.options.replication_factor, _count(model), len(run.device_program.ipus)
+        replicas, count = old_replicas // factor, factor * old_count
+
+        def spread(request: ModelRequest) -> None:
+            request.options.replicationFactor(replicas)
+            _set_count(request, count)
+            request.options.setExecutionStrategy(_spread(request.options.execution_strategy, factor))
+
+        return ProgramChange(
+            f"have {replicas} replica{'s' if replicas > 1 else ''} on {factor * ipus} IPUs each instead of "
+            f"{old_replicas} on {ipus}, with {count} micro-batches each instead of {old_count}",
+            diff=(
+                *run.option("replicationFactor", str(replicas)),
+                *run.option(_call(model), str(count)),
+                f"+ # the blocks of IPU n on IPUs {factor} * n to {factor} * n + {factor - 1}, equally many on each",
+            ),
+            of_model=spread,
+        )
+
+
 def _merged(strategy: Any, factor: int) -> Any:
     """The strategy with ``factor`` neighbouring IPUs in one."""
-    merged = copy(strategy)
-    merged.resolver = lambda: _MergedResolver(strategy.resolver(), factor)
-    return merged
+    return _elsewhere(
+        strategy,
+        lambda uses, places: [place._replace(stage=place.stage // factor, ipu=place.ipu // factor) for place in places],
+    )
 
 
-class _MergedResolver:
-    """Puts blocks where another resolver does, with several of its IPUs in one."""
+def _spread(strategy: Any, factor: int) -> Any:
+    """The strategy with the blocks of each IPU on ``factor`` neighbouring ones, equally many on each."""
 
-    def __init__(self, resolver: Resolver, factor: int) -> None:
-        self._resolver, self._factor = resolver, factor
+    def spread(uses: Sequence[tuple[str, int | None]], places: Sequence[BlockPlace]) -> list[BlockPlace]:
+        blocks: dict[int, dict[str, int]] = {}
+        for (block, _), place in zip(uses, places, strict=True):
+            numbers = blocks.setdefault(place.ipu, {})
+            numbers.setdefault(block, len(numbers))
+        for ipu, numbers in sorted(blocks.items()):
+            if len(numbers) < factor:
+                raise RerunError(f"IPU {ipu} has {len(numbers)} of the model's blocks, too few for {factor} IPUs")
+        shifts = [
+            factor * blocks[place.ipu][block] // len(blocks[place.ipu])
+            for (block, _), place in zip(uses, places, strict=True)
+        ]
+        return [
+            place._replace(stage=factor * place.stage + shift, ipu=factor * place.ipu + shift)
+            for place, shift in zip(places, shifts, strict=True)
+        ]
 
-    def stage_of(self, block_id: str, ipu_id: int | None = None) -> BlockPlace:
+    return _elsewhere(strategy, spread)
+
+
+_Move: TypeAlias = "Callable[[Sequence[tuple[str, int | None]], Sequence[BlockPlace]], list[BlockPlace]]"
+"""New places of all entries into blocks, from the entries and their places."""
+
+
+def _elsewhere(strategy: Any, move: _Move) -> Any:
+    """The strategy with its blocks in other places."""
+    changed = copy(strategy)
+    changed.resolver = lambda: _MovedBlocks(strategy.resolver(), move)
+    return changed
+
+
+class _MovedBlocks:
+    """Puts blocks elsewhere than another resolver does."""
+
+    def __init__(self, resolver: Resolver, move: _Move) -> None:
+        self._resolver, self._move = resolver, move
+
+    def places(self, uses: Iterable[tuple[str, int | None]]) -> list[BlockPlace]:
         """See :class:`ipuperf.poptorch.options.strategies.Resolver`."""
-        place = self._resolver.stage_of(block_id, ipu_id)
-        return place._replace(stage=place.stage // self._factor, ipu=place.ipu // self._factor)
+        entries = list(uses)
+        return self._move(entries, self._resolver.places(entries))

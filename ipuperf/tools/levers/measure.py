@@ -13,7 +13,7 @@ from ipuperf.base.progress import shows_progress
 from ipuperf.report.advice import LEAST_GAIN
 
 from .change import ProgramChange
-from .global_batch import MicroBatches, MoreReplicas, Replicas
+from .global_batch import MicroBatches, MoreReplicas, MoreStages, Replicas
 from .host import CallbackThreads, HostProcesses, PrefetchDepth, SyncPatterns
 from .io_tiles import IoTileCount, OverlappedIo
 from .loops import CallLength, MoreMicroBatches
@@ -31,6 +31,7 @@ LEVERS: tuple[Lever, ...] = (
     StageDivision(),
     Replicas(),
     MoreReplicas(),
+    MoreStages(),
     MicroBatches(),
     MemoryProportion(),
     RecomputationSwitch(),

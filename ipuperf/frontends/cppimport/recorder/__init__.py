@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ipuperf.ir import Graph, IrError, Tensor, TensorSpec
-from ipuperf.ops.recorded import RecordedOp, Recording, Source, recorded_class
+from ipuperf.ops.recorded import RecordedOp, Recording, RecordingSource, recorded_class
 from ipuperf.runtime.cache import cache_folder, use
 from ipuperf.runtime.custom_ops import CppOpError
 
@@ -77,7 +77,7 @@ def beside(source: Path) -> list[Path]:
     return [source, *(path for path in others if path != source and not _CODELET.search(_text(path)))]
 
 
-def _with_headers(sources: Iterable[Path]) -> Iterator[Path]:
+def with_headers(sources: Iterable[Path]) -> Iterator[Path]:
     """The files and the headers that they include by relative paths."""
     seen: set[Path] = set()
     waiting = list(sources)
@@ -90,7 +90,7 @@ def _with_headers(sources: Iterable[Path]) -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class Recorder:
+class RecordedCode:
     """A compiled library.
 
     Attributes:
@@ -142,7 +142,7 @@ def _written(value: Any) -> bytes:
     return b"l %d " % len(value) + b"".join(_written(each) for each in value)
 
 
-def compiled(sources: Sequence[Path]) -> Recorder:
+def compiled(sources: Sequence[Path]) -> RecordedCode:
     """The library of these files, from the cache where it was compiled before.
 
     Raises:
@@ -164,7 +164,7 @@ def compiled(sources: Sequence[Path]) -> Recorder:
         # Each library has registers of its own.
         command += ["-fno-gnu-unique", "-Wl,--no-undefined"]
     own = sorted(path for path in HERE.rglob("*") if path.suffix in (".hpp", ".cpp"))
-    files = sorted(_with_headers([path.resolve() for path in sources]))
+    files = sorted(with_headers([path.resolve() for path in sources]))
     digest = hashlib.sha256(repr(command).encode())
     for path in (*own, *files):
         digest.update(str(path).encode() + b"\0" + path.read_bytes())
@@ -174,7 +174,7 @@ def compiled(sources: Sequence[Path]) -> Recorder:
         use(library)
     else:
         _compile(command, [path.resolve() for path in sources], files, library)
-    return Recorder(str(library), str(sources[0]))
+    return RecordedCode(str(library), str(sources[0]))
 
 
 @functools.cache
@@ -230,7 +230,7 @@ def _specs(tensors: Iterable[Any]) -> _Specs:
 
 
 @dataclass(frozen=True)
-class LibraryOp(Source):
+class LibraryOp(RecordingSource):
     """An op of a library: the request for it, but for its operands.
 
     Attributes:
@@ -243,7 +243,7 @@ class LibraryOp(Source):
         levels: the number of the gradient op, and the operands of it if it is differentiated in turn.
     """
 
-    recorder: Recorder
+    recorder: RecordedCode
     kind: str
     name: tuple[Any, ...]
     values: Any
@@ -311,12 +311,17 @@ def _recorded(source: LibraryOp, specs: _Specs) -> Recording | str:
     return recording
 
 
-def library_of(source: Path) -> Recorder:
-    """The library of a source: with the files that it lists, or with all of its folder where these are not enough.
+def library_of(source: Path, others: Sequence[Path] = ()) -> RecordedCode:
+    """The library of a source: with the files that it lists and ``others``, if these go together, or with all of its
+    folder where it needs them.
 
     Raises:
         CompileError: the compiler takes neither.
     """
+    together = list(dict.fromkeys([*parts(source), *others]))
+    if len(together) > len(parts(source)):
+        with suppress(CompileError):
+            return compiled(together)
     try:
         return compiled(parts(source))
     except CompileError as error:
@@ -325,7 +330,7 @@ def library_of(source: Path) -> Recorder:
         return compiled(beside(source))
 
 
-def described_by(recorder: Recorder, name: str, domain: str, version: int) -> type[RecordedOp]:
+def described_by(recorder: RecordedCode, name: str, domain: str, version: int) -> type[RecordedOp]:
     """The class of an op of PopART that a library registers; it takes any attributes."""
     return op_class(name, LibraryOp(recorder, "op", (domain, name, version), ()))
 
@@ -375,5 +380,5 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is no number, text or list of these, so an op in C++ cannot be recorded with it")
 
 
-__all__ = ["CompileError", "LibraryOp", "Recorder", "beside", "compiled", "compiler", "described_by"]
-__all__ += ["library_of", "op_class", "parts", "plain", "records", "specs_of"]
+__all__ = ["CompileError", "LibraryOp", "RecordedCode", "beside", "compiled", "compiler", "described_by"]
+__all__ += ["library_of", "op_class", "parts", "plain", "records", "specs_of", "with_headers"]

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from ipuperf.ir import Op
 
-from . import LibraryOp, Recorder, library_of, op_class
+from . import LibraryOp, RecordedCode, library_of, op_class
 
 
 class RecordedLoader(importlib.abc.Loader):
@@ -42,7 +42,7 @@ def recorded_module(name: str, source: Path) -> ModuleType:
             arguments: the names of the op's own values.
         """
 
-        recorder: Recorder
+        recorder: RecordedCode
         method: str
         arguments: tuple[str, ...]
 

@@ -75,7 +75,7 @@ def partition(
     """
     resolver = strategy.resolver()
     uses = [BlockUse(*use) for use in blocks_in_program_order]
-    chosen = [resolver.stage_of(user_id, ipu_id) for user_id, ipu_id in uses]
+    chosen = resolver.places(uses)
     leading = BlockPlace(0, 0, 0 if isinstance(strategy, PhasedExecution) else -1)
     leading_ops = leading_ops or not chosen
     places: list[BlockPlace] = [leading] if leading_ops else []

@@ -113,6 +113,10 @@ class Resolver:
             )
         return BlockPlace(listed._stage_id, listed._stage_id if ipu is None else ipu, listed._phase_id)
 
+    def places(self, uses: Iterable[tuple[str, int | None]]) -> list[BlockPlace]:
+        """:meth:`stage_of` for all entries into blocks, in the program's order."""
+        return [self.stage_of(*use) for use in uses]
+
     def _automatic_stage(self, block_id: str, ipu_id: int | None) -> int:
         if block_id not in self._automatic:
             if self._auto_stage is AutoStage.AutoIncrement:

@@ -228,9 +228,9 @@ class Slicer:
 def mixed(optimizer: str, op: str) -> NotImplementedError:
     """Gradients of several IPUs go into the update of one variable."""
     return NotImplementedError(
-        f"pipeline: optimizer {optimizer!r} computes the update of a variable from the gradients of several (op "
-        f"{op!r}): stages update their variables on their own IPUs, and only numbers such as the norm of all gradients "
-        "come from several of them"
+        f"pipeline: optimizer {optimizer!r} computes the update of a variable from the gradients of several "
+        f"(op {op!r}): stages update their variables on their own IPUs, and only numbers such as the norm of all "
+        "gradients come from several of them"
     )
 
 

@@ -135,11 +135,11 @@ def eigh(a: Tensor) -> tuple[Tensor, Tensor]:
     half = (size + 1) // 2
     if size % 2:  # a row of zeros turns nothing
         a = padded(a, {rank - 2: (0, 1), rank - 1: (0, 1)})
-    own, other = np.eye(half, 2 * half, dtype=bool), np.eye(half, 2 * half, half, dtype=bool)
+    first, second = np.eye(half, 2 * half, dtype=bool), np.eye(half, 2 * half, half, dtype=bool)
 
     def trip(table: Tensor, vectors: Tensor) -> Tensors:
         upper, lower = cut(table, rank - 2, 0, half), cut(table, rank - 2, half, 2 * half)
-        kept = [(upper, own), (upper, other), (lower, other)]
+        kept = [(upper, first), (upper, second), (lower, second)]
         turn = _rotation(*(total(where(constant(mask, BOOL), rows, 0.0), -1, True) for rows, mask in kept))
         columns = [swapped(t) for t in turn]
         table = _turned(_turned(table, rank - 2, *turn), rank - 1, *columns)
@@ -169,7 +169,7 @@ def qr(a: Tensor, complete: bool) -> tuple[Tensor, Tensor]:
     def trip(table: Tensor, left: Tensor, step: Tensor) -> Tensors:
         down, along = constant(np.arange(rows)[:, None], INT32), constant(np.arange(columns), INT32)
         line = total(where(equal(along, step), table, 0.0), -1, True)
-        head, tail = (where(found(down, step), line, 0.0) for found in (equal, greater))
+        head, tail = (where(compared(down, step), line, 0.0) for compared in (equal, greater))
         first, rest = total(head, -2, True), total(tail * tail, -2, True)
         length = sqrt(first * first + rest)
         # The sign by which nothing cancels; a column that is zero below is left as it is.
@@ -251,8 +251,8 @@ def with_slope_of_svd(a: Tensor, u: Tensor, values: Tensor, v: Tensor) -> tuple[
     by_column, by_row = turned * line, turned * swapped(line)
     left = matmul(u, gaps * (by_column + swapped(by_column))) + (to_u - matmul(u, turned)) * _inverse(line)
     right = matmul(v, gaps * (by_row + swapped(by_row))) + (to_v - matmul(v, swapped(turned))) * _inverse(line)
-    found = joined([u + left, *more_u], rank - 1), joined([v + right, *more_v], rank - 1)
-    return found[0], values + _diagonal(turned), found[1]
+    bases = joined([u + left, *more_u], rank - 1), joined([v + right, *more_v], rank - 1)
+    return bases[0], values + _diagonal(turned), bases[1]
 
 
 def pinv(a: Tensor, atol: float, rtol: float) -> Tensor:

@@ -38,13 +38,13 @@ class Timeline:
 
     def _inside(self) -> list[Timeline]:
         """This timeline and those in it, each once, outer ones first."""
-        found, waiting = {id(self): self}, [self]
+        timelines, waiting = {id(self): self}, [self]
         for timeline in waiting:
             for part in timeline.parts:
-                if isinstance(part, Timeline) and id(part) not in found:
-                    found[id(part)] = part
+                if isinstance(part, Timeline) and id(part) not in timelines:
+                    timelines[id(part)] = part
                     waiting.append(part)
-        return list(found.values())
+        return list(timelines.values())
 
     def leaves(self) -> Iterator[Any]:
         """The tuples or arrays of all steps, in order."""
@@ -308,15 +308,15 @@ class Block:
 
     def blocks(self) -> list[Block]:
         """This block and all that it calls, each once, callers first."""
-        found: dict[Block, None] = {}
-        self._note(found)
-        return list(reversed(found))
+        blocks: dict[Block, None] = {}
+        self._note(blocks)
+        return list(reversed(blocks))
 
-    def _note(self, found: dict[Block, None]) -> None:
-        if self not in found:
+    def _note(self, blocks: dict[Block, None]) -> None:
+        if self not in blocks:
             for block in dict.fromkeys(call.block for call in self.calls):
-                block._note(found)
-            found[self] = None
+                block._note(blocks)
+            blocks[self] = None
 
     def begins(self) -> dict[Block, np.ndarray]:
         """For each block, the steps at which it is called, from the begin of this one."""

@@ -123,15 +123,15 @@ def _indexed(low: Lowering, x: Tensor, indices: Sequence[Value]) -> _Indexed:
 
 def index(low: Lowering, x: Tensor, indices: Sequence[Value]) -> Tensor:
     """Indexing with integer tensors (not negative at run time); bool masks only as constants."""
-    found = _indexed(low, x, indices)
-    if len(found.axes) == 1:
-        return reshaped(gathered(x, found.positions, found.axes[0]), low.shape)
-    return reshaped(permuted(gathered(found.table(x), found.positions, 0), found.order()), low.shape)
+    lookup = _indexed(low, x, indices)
+    if len(lookup.axes) == 1:
+        return reshaped(gathered(x, lookup.positions, lookup.axes[0]), low.shape)
+    return reshaped(permuted(gathered(lookup.table(x), lookup.positions, 0), lookup.order()), low.shape)
 
 
 def _index_tensors(low: Lowering, x: Tensor, indices: Sequence[Value]) -> dict[int, Tensor]:
     """Index tensors by axis; constant masks become positions, constant negative indices count from the end."""
-    found: dict[int, Tensor] = {}
+    by_axis: dict[int, Tensor] = {}
     axis = 0
     for part in indices:
         if part is None:
@@ -139,20 +139,20 @@ def _index_tensors(low: Lowering, x: Tensor, indices: Sequence[Value]) -> dict[i
             continue
         if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
             for positions in part.nonzero(as_tuple=True):
-                found[axis] = low.constant(positions.numpy(), INT32)
+                by_axis[axis] = low.constant(positions.numpy(), INT32)
                 axis += 1
             continue
         # Only constants can be turned here; positions of a run are taken as they are.
         if isinstance(part, torch.Tensor):
-            found[axis] = low.constant(torch.remainder(part.cpu(), x.shape[axis]).numpy(), INT32)
+            by_axis[axis] = low.constant(torch.remainder(part.cpu(), x.shape[axis]).numpy(), INT32)
         elif part.dtype == BOOL:
             raise low.unsupported(
                 "indexing with a bool tensor is unsupported (the shape would depend on values); use torch.where"
             )
         else:
-            found[axis] = low.tensor(part, INT32)
+            by_axis[axis] = low.tensor(part, INT32)
         axis += 1
-    return found
+    return by_axis
 
 
 def index_put(low: Lowering, value: Value, indices: Sequence[Value], values: Value, accumulate: bool = False) -> Tensor:
@@ -161,18 +161,18 @@ def index_put(low: Lowering, value: Value, indices: Sequence[Value], values: Val
     x, masks = low.tensor(value), [i for i in indices if i is not None]
     if len(masks) == 1 and indices[0] is not None and isinstance(masks[0], Tensor) and masks[0].dtype == BOOL:
         return _masked(low, x, masks[0], low.tensor(values, x.dtype), accumulate)
-    found = _indexed(low, x, indices)
-    picked, order = found.positions.shape, found.order()
-    wanted = [*picked, *(x.shape[a] for a in found.rest)]
-    given = broadcast(low.tensor(values, x.dtype), [wanted[a] for a in order])
+    lookup = _indexed(low, x, indices)
+    picked, order = lookup.positions.shape, lookup.order()
+    full_shape = [*picked, *(x.shape[a] for a in lookup.rest)]
+    spread = broadcast(low.tensor(values, x.dtype), [full_shape[a] for a in order])
     count = math.prod(picked)
     # argsort of a permutation is its inverse.
-    rows = reshaped(permuted(given, np.argsort(order).tolist()), (count, *(x.shape[a] for a in found.rest)))
-    table = found.table(x)
+    rows = reshaped(permuted(spread, np.argsort(order).tolist()), (count, *(x.shape[a] for a in lookup.rest)))
+    table = lookup.table(x)
     if not rows.spec.elements:
         return x
-    change = Change(table, reshaped(found.positions, (count,)), rows, 0, table.shape[0])
-    return found.back(_scattered([change], "sum" if accumulate else "none")[0], x.shape)
+    change = Change(table, reshaped(lookup.positions, (count,)), rows, 0, table.shape[0])
+    return lookup.back(_scattered([change], "sum" if accumulate else "none")[0], x.shape)
 
 
 def _scattered(changes: Sequence[Change], reduce: str, include_self: bool = True) -> list[Tensor]:
@@ -188,14 +188,15 @@ def _scattered(changes: Sequence[Change], reduce: str, include_self: bool = True
 
 def _masked(low: Lowering, x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
     """``values``, the same for every place of the mask: a number, or one for each element of the axes behind it."""
-    rest, given = x.shape[len(mask.shape) :], values.shape
-    same = given[1:] if len(given) > len(rest) and given[0] == 1 else given
+    rest, values_shape = x.shape[len(mask.shape) :], values.shape
+    same = values_shape[1:] if len(values_shape) > len(rest) and values_shape[0] == 1 else values_shape
     if values.spec.elements != 1 and (
         len(same) > len(rest) or any(a not in (1, b) for a, b in zip(same[::-1], rest[::-1], strict=False))
     ):
         raise low.unsupported(
             "with a bool mask `x[mask] = values` is supported for values that are the same for each place, a number or "
-            f"a shape that broadcasts to {rest}; {given} given, whose meaning depends on how many places there are"
+            f"a shape that broadcasts to {rest}; {values_shape} given, whose meaning depends on how many places there "
+            "are"
         )
     values = reshaped(values, same if values.spec.elements != 1 else ())
     mask = reshaped(mask, (*mask.shape, *(1,) * len(rest)))
@@ -223,12 +224,12 @@ class ScatterCall:
 def scatter_all(low: Lowering, calls: Sequence[ScatterCall]) -> list[Tensor]:
     """Scatters that do not need each other's results; those of one kind, type and shape (of the tensors that the
     program gives, which the change may reach only a part of) become the groups of one op."""
-    found: dict[int, Tensor] = {}
+    by_place: dict[int, Tensor] = {}
     kinds: dict[tuple[object, ...], list[tuple[int, Tensor, Change]]] = {}
     for place, call in enumerate(calls):
         table, change = low.tensor(call.value), _change(low, call)
         if change is None:
-            found[place] = table
+            by_place[place] = table
         else:
             kinds.setdefault((call.reduce, call.include_self, table.dtype, table.shape), []).append(
                 (place, table, change)
@@ -237,8 +238,8 @@ def scatter_all(low: Lowering, calls: Sequence[ScatterCall]) -> list[Tensor]:
         call = calls[alike[0][0]]
         results = _scattered([change for _, _, change in alike], call.reduce, call.include_self)
         for (place, table, _), result in zip(alike, results, strict=True):
-            found[place] = put_back(table, result) if table.shape else reshaped(result, ())
-    return [found[place] for place in range(len(calls))]
+            by_place[place] = put_back(table, result) if table.shape else reshaped(result, ())
+    return [by_place[place] for place in range(len(calls))]
 
 
 def _change(low: Lowering, call: ScatterCall) -> Change | None:

@@ -52,10 +52,10 @@ def _weighted_nll(
     logs: Tensor, labels: Tensor, weight: Tensor, reduction: int, ignore_index: int, smoothing: float = 0.0
 ) -> Tensor:
     """With a weight for each class; the mean is that of the weights that count."""
-    found, counted = losses.weighted_nll(logs, labels, weight, smoothing, int(ignore_index))
+    terms, counted = losses.weighted_nll(logs, labels, weight, smoothing, int(ignore_index))
     if reduction == MEAN:
-        return losses.mean_of_counted(found, counted)
-    return reduce_loss(found, reduction)
+        return losses.mean_of_counted(terms, counted)
+    return reduce_loss(terms, reduction)
 
 
 def _nll(logs: Tensor, labels: Tensor, reduction: int, ignore_index: int) -> Tensor:
@@ -73,20 +73,20 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """LogSoftmax, then the likelihood of labels, or of probabilities of classes (the mean is over the rows)."""
-    x, wanted = low.tensor(value), low.tensor(target)
+    x, expected = low.tensor(value), low.tensor(target)
     logs = networks.log_softmax(_classes_last(x), -1)
-    if wanted.dtype.is_floating_point:
-        given = low.tensor(_classes_last(wanted), logs.dtype)
+    if expected.dtype.is_floating_point:
+        shares = low.tensor(_classes_last(expected), logs.dtype)
         scale = None if weight is None else low.tensor(weight, logs.dtype)
-        return reduce_loss(losses.soft_label_nll(logs, given, label_smoothing, scale), reduction)
-    labels = low.tensor(wanted, INT32)
+        return reduce_loss(losses.soft_label_nll(logs, shares, label_smoothing, scale), reduction)
+    labels = low.tensor(expected, INT32)
     if weight is not None:
         scale = low.tensor(weight, logs.dtype)
         return _weighted_nll(logs, labels, scale, reduction, ignore_index, label_smoothing)
     if label_smoothing == 0:
         return _nll(logs, labels, reduction, ignore_index)
-    found, ignored = losses.smoothed_nll(logs, labels, label_smoothing, int(ignore_index))
-    return losses.mean_of_kept(found, ignored) if reduction == MEAN else reduce_loss(found, reduction)
+    terms, ignored = losses.smoothed_nll(logs, labels, label_smoothing, int(ignore_index))
+    return losses.mean_of_kept(terms, ignored) if reduction == MEAN else reduce_loss(terms, reduction)
 
 
 # -- element by element ------------------------------------------------------------------------------------------------
@@ -107,8 +107,8 @@ def _bent(scaled: bool) -> Handler:
     def handler(low: Lowering, value: Value, target: Value, reduction: int = MEAN, bend: float = 1.0) -> Tensor:
         x, y = low.tensors([value, target], low.dtype)
         # Without a bend all is line, and the formula would divide by it.
-        found = losses.huber(x, y, bend, bend if scaled else 1.0) if bend else losses.absolute_error(x, y)
-        return reduce_loss(found, reduction)
+        terms = losses.huber(x, y, bend, bend if scaled else 1.0) if bend else losses.absolute_error(x, y)
+        return reduce_loss(terms, reduction)
 
     return handler
 
@@ -121,8 +121,8 @@ def binary_cross_entropy(
     low: Lowering, value: Value, target: Value, weight: Value = None, reduction: int = MEAN
 ) -> Tensor:
     """Cross entropy of probabilities, times the weight."""
-    found = losses.binary_cross_entropy(*low.tensors([value, target], low.dtype))
-    return reduce_loss(_weighted(low, found, weight), reduction)
+    terms = losses.binary_cross_entropy(*low.tensors([value, target], low.dtype))
+    return reduce_loss(_weighted(low, terms, weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -136,8 +136,8 @@ def binary_cross_entropy_with_logits(
     """Cross entropy of logits, times the weight."""
     x, y = low.tensors([value, target], low.dtype)
     positive = None if pos_weight is None else low.tensor(pos_weight, x.dtype)
-    found = losses.binary_cross_entropy_with_logits(x, y, positive)
-    return reduce_loss(_weighted(low, found, weight), reduction)
+    terms = losses.binary_cross_entropy_with_logits(x, y, positive)
+    return reduce_loss(_weighted(low, terms, weight), reduction)
 
 
 def kl_div(low: Lowering, value: Value, target: Value, reduction: int = MEAN, *, log_target: bool = False) -> Tensor:
@@ -159,8 +159,8 @@ def multilabel_margin_loss(low: Lowering, value: Value, target: Value, reduction
     x, labels = low.tensor(value), low.tensor(target, INT32)
     classes = x.shape[-1] if x.shape else 1
     lines = (x.spec.elements // classes, classes)
-    found = losses.multilabel_margin(reshaped(x, lines), reshaped(labels, lines))
-    return reshaped(reduce_loss(found, reduction), low.shape)
+    terms = losses.multilabel_margin(reshaped(x, lines), reshaped(labels, lines))
+    return reshaped(reduce_loss(terms, reduction), low.shape)
 
 
 # -- sequences ---------------------------------------------------------------------------------------------------------

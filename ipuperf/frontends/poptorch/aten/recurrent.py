@@ -43,29 +43,29 @@ class _Layers:
         for layer in range(layers):
             if layer:
                 x = dropout(self.low, x, between, train)
-            found = []
+            directions = []
             for direction in range(self.directions):
                 number = layer * self.directions + direction
-                own = self.params[number * each : (number + 1) * each]
-                results, after = self._direction(x, [row(s, 0, number) for s in states], own, bool(direction))
-                found.append(results)
+                weights = self.params[number * each : (number + 1) * each]
+                results, after = self._direction(x, [row(s, 0, number) for s in states], weights, bool(direction))
+                directions.append(results)
                 last.append(after)
-            x = found[0] if len(found) == 1 else joined(found, 2)
+            x = directions[0] if len(directions) == 1 else joined(directions, 2)
         return x, last
 
     def _direction(
         self, x: Tensor, states: Sequence[Tensor], params: Sequence[Tensor], turned: bool
     ) -> tuple[Tensor, list[Tensor]]:
         """One layer in one direction: its results ``(T, B, units)`` and last states ``(B, units)``."""
-        own, recurrent, *others = params
+        kernel, recurrent, *others = params
         biases, projection = (others[:2], others[2:]) if self.biased else ([], others)
         if not biases:
-            biases = [self.low.constant([0.0] * own.shape[0], x.dtype)] * 2
+            biases = [self.low.constant([0.0] * kernel.shape[0], x.dtype)] * 2
         x = flipped(x, [0]) if turned else x
         if projection:
             results, after = self._projected(x, states, params, biases, projection[0])
         else:
-            results, after = self._steps([x, own, recurrent], biases, states)
+            results, after = self._steps([x, kernel, recurrent], biases, states)
         return (flipped(results, [0]) if turned else results), after
 
     def _steps(
@@ -73,8 +73,8 @@ class _Layers:
     ) -> tuple[Tensor, list[Tensor]]:
         joined_biases = list(biases) if self.cell == "gru" else [biases[0] + biases[1]]
         inputs, options = [*operands, *joined_biases, *states], {"cell": self.cell, "activation": self.activation}
-        found, _ = recurrent(inputs, **options, trains=self.low.training)
-        return found[0], found[1 : 1 + len(states)]
+        outputs, _ = recurrent(inputs, **options, trains=self.low.training)
+        return outputs[0], outputs[1 : 1 + len(states)]
 
     def _projected(
         self,
@@ -85,10 +85,10 @@ class _Layers:
         projection: Tensor,
     ) -> tuple[Tensor, list[Tensor]]:
         """An LSTM whose result is projected (``proj_size``), step by step: popnn has no such one."""
-        own, recurrent, h, c = *params[:2], *states
+        kernel, recurrent, h, c = *params[:2], *states
         time, batch, wide = x.shape
-        sums = product(self.low, reshaped(x, (time * batch, wide)), swapped(own)) + biases[0] + biases[1]
-        sums, units, results = reshaped(sums, (time, batch, own.shape[0])), c.shape[-1], []
+        sums = product(self.low, reshaped(x, (time * batch, wide)), swapped(kernel)) + biases[0] + biases[1]
+        sums, units, results = reshaped(sums, (time, batch, kernel.shape[0])), c.shape[-1], []
         for time in range(sums.shape[0]):
             gates = row(sums, 0, time) + product(self.low, h, swapped(recurrent))
             i, f, g, o = (cut(gates, 1, start * units, (start + 1) * units) for start in range(4))
@@ -116,8 +116,8 @@ def _layer(cell: str, activation: str = "tanh") -> Handler:
         layers = _Layers(low, cell, activation, params, has_biases, 2 if bidirectional else 1)
         x = low.tensor(x, low.dtype)
         results, last = layers.run(swapped(x, 0, 1) if batch_first else x, states, num_layers, dropout, train)
-        stacked = [[reshaped(t, (1, *t.shape)) for t in own] for own in zip(*last, strict=True)]
-        after = [joined(own, 0) if len(own) > 1 else own[0] for own in stacked]
+        stacked = [[reshaped(t, (1, *t.shape)) for t in parts] for parts in zip(*last, strict=True)]
+        after = [joined(parts, 0) if len(parts) > 1 else parts[0] for parts in stacked]
         return [swapped(results, 0, 1) if batch_first else results, *after]
 
     return handler

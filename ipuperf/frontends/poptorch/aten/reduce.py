@@ -24,11 +24,11 @@ from .rules import Dims, Reduction, of_truths, reduced
 def _extreme_with_index(function: Reduction, position: Reduction) -> Handler:
     """max.dim and min.dim: values and their positions."""
 
-    def handler(low: Lowering, given: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
-        x = low.tensor(given, INT32) if given.dtype == BOOL else given
+    def handler(low: Lowering, value: Tensor, dim: int, keepdim: bool = False) -> list[Tensor]:
+        x = low.tensor(value, INT32) if value.dtype == BOOL else value
         axis = axis_of(dim, len(x.shape))
         return [
-            low.tensor(reduced(function, x, axis, keepdim), given.dtype),
+            low.tensor(reduced(function, x, axis, keepdim), value.dtype),
             _position_along(position, x, axis, keepdim),
         ]
 
@@ -172,16 +172,16 @@ def _avg_pool(axes: int) -> Handler:
 def _adaptive_avg_pool(axes: int) -> Handler:
     def handler(low: Lowering, value: Tensor, output_size: Any) -> Tensor:
         x = with_batch(value, axes)
-        wanted = per_axis(output_size, axes)
-        return reshaped(make(AdaptiveAveragePool, x, output_size=wanted), low.shape)
+        sizes = per_axis(output_size, axes)
+        return reshaped(make(AdaptiveAveragePool, x, output_size=sizes), low.shape)
 
     return handler
 
 
-def _uneven_max(x: Tensor, wanted: Sequence[int]) -> Tensor:
+def _uneven_max(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """Maxima of windows that differ in size, axis by axis (PyTorch's limits: ``floor(i n / o)`` to
     ``ceil((i + 1) n / o)``)."""
-    for axis, count in enumerate(wanted, start=2):
+    for axis, count in enumerate(sizes, start=2):
         length = x.shape[axis]
         limits = [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
         x = joined([r.first_max(cut(x, axis, *limit), axis, True) for limit in limits], axis)
@@ -191,10 +191,10 @@ def _uneven_max(x: Tensor, wanted: Sequence[int]) -> Tensor:
 def _adaptive_max_pool(axes: int) -> Handler:
     def handler(low: Lowering, value: Tensor, output_size: Any) -> list[Tensor | None]:
         x = with_batch(value, axes)
-        wanted = per_axis(output_size, axes)
-        if any(n % o for n, o in zip(x.shape[2:], wanted, strict=True)):
-            return [reshaped(_uneven_max(x, wanted), low.shape), None]
-        kernel = tuple(n // o for n, o in zip(x.shape[2:], wanted, strict=True))
+        sizes = per_axis(output_size, axes)
+        if any(n % o for n, o in zip(x.shape[2:], sizes, strict=True)):
+            return [reshaped(_uneven_max(x, sizes), low.shape), None]
+        kernel = tuple(n // o for n, o in zip(x.shape[2:], sizes, strict=True))
         y = make(MaxPool, x, kernel_size=kernel, strides=kernel)
         return [reshaped(y, low.shape), None]
 

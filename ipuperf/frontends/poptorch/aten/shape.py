@@ -42,9 +42,9 @@ def to_result_broadcast(low: Lowering, x: Tensor, *_: Any, **__: Any) -> Tensor:
 
 def broadcast_tensors(low: Lowering, values: Sequence[Value]) -> list[Tensor]:
     """All operands in their common shape."""
-    found = [low.tensor(v) for v in values]
-    shape = np.broadcast_shapes(*(t.shape for t in found))
-    return [broadcast(t, shape) for t in found]
+    tensors = [low.tensor(v) for v in values]
+    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    return [broadcast(t, shape) for t in tensors]
 
 
 def matrix_transpose(_low: Lowering, x: Tensor) -> Tensor:
@@ -140,11 +140,11 @@ def fill(low: Lowering, value: Value, number: Value) -> Value:
 def cat(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
     """Joined along an axis; empty vectors are left out, as in PyTorch. Parameters are joined in place, as PopART does:
     each lies where the reader of the whole wants its part (``popart:willow/src/popx/op/concatx.cpp``, unwinding)."""
-    found = low.tensors(values, low.dtype)
-    found = [t for t in found if t.shape != (0,) or len(low.shape) == 1]
-    if len(found) > 1 and low.parameters.issuperset(found):
-        return concat_(found, axis_of(dim, len(low.shape)))
-    return joined(found, axis_of(dim, len(low.shape)))
+    tensors = low.tensors(values, low.dtype)
+    tensors = [t for t in tensors if t.shape != (0,) or len(low.shape) == 1]
+    if len(tensors) > 1 and low.parameters.issuperset(tensors):
+        return concat_(tensors, axis_of(dim, len(low.shape)))
+    return joined(tensors, axis_of(dim, len(low.shape)))
 
 
 def stack(low: Lowering, values: Sequence[Value], dim: int = 0) -> Tensor:
@@ -218,9 +218,9 @@ def upsample_nearest(low: Lowering, x: Tensor, output_size: Any = None, *scales:
     factors = scales[0] if len(scales) == 1 and not isinstance(scales[0], float) else scales
     exact = "exact" in low.target
     picked = _nearest(x.shape, TORCH_DTYPES[x.dtype], sizes, factors or [None] * len(sizes), exact)
-    wanted = [(n, len(p) // n) for n, p in zip(x.shape[2:], picked, strict=True)]
-    if all(np.array_equal(p, np.repeat(np.arange(n), k)) for p, (n, k) in zip(picked, wanted, strict=True)):
-        return to.interleaved(x, {axis: k for axis, (_, k) in enumerate(wanted, start=2)})
+    repeats = [(n, len(p) // n) for n, p in zip(x.shape[2:], picked, strict=True)]
+    if all(np.array_equal(p, np.repeat(np.arange(n), k)) for p, (n, k) in zip(picked, repeats, strict=True)):
+        return to.interleaved(x, {axis: k for axis, (_, k) in enumerate(repeats, start=2)})
     for axis, positions in enumerate(picked, start=2):
         if not np.array_equal(positions, np.arange(x.shape[axis])):
             x = gathered(x, low.constant(positions, INT32), axis)
@@ -247,15 +247,15 @@ def _nearest(
     """
     name = "_upsample_nearest_exact" if exact else "upsample_nearest"
     upsample = getattr(torch.ops.aten, f"{name}{len(sizes)}d").default
-    wanted, found = (1, min(shape[1], 5), *shape[2:]), []
+    probe, picks = (1, min(shape[1], 5), *shape[2:]), []
     for axis, length in enumerate(shape[2:], start=2):
         # float16 holds whole numbers exactly up to 2048.
         kind = dtype if length <= 2048 else torch.float32
         positions = torch.arange(length, dtype=kind).reshape(-1, *[1] * (len(shape) - axis - 1))
-        results = upsample(positions.expand(wanted).contiguous(), list(sizes), *factors)
+        results = upsample(positions.expand(probe).contiguous(), list(sizes), *factors)
         line = results[0, 0].movedim(axis - 2, 0).reshape(sizes[axis - 2], -1)[:, 0]
-        found.append(line.to(torch.int64).numpy())
-    return found
+        picks.append(line.to(torch.int64).numpy())
+    return picks
 
 
 # -- classes and sums along an axis ------------------------------------------------------------------------------------

@@ -66,10 +66,10 @@ def gradients(
             "the outputs do not depend on, or give materialize_grads=True"
         )
     last, first = ([x] if isinstance(x, torch.Tensor) else list(x) for x in (outputs, inputs))
-    given = [grad_outputs] if isinstance(grad_outputs, torch.Tensor) else list(grad_outputs or [None] * len(last))
-    seeds = [torch.ones_like(y) if seed is None else seed for y, seed in zip(last, given, strict=True)]
-    found = torch.ops.ipuperf.derivative(last, first, seeds, materialize_grads)
-    return tuple(found) if create_graph else tuple(grad.detach() for grad in found)
+    grads = [grad_outputs] if isinstance(grad_outputs, torch.Tensor) else list(grad_outputs or [None] * len(last))
+    seeds = [torch.ones_like(y) if seed is None else seed for y, seed in zip(last, grads, strict=True)]
+    derivatives = torch.ops.ipuperf.derivative(last, first, seeds, materialize_grads)
+    return tuple(derivatives) if create_graph else tuple(grad.detach() for grad in derivatives)
 
 
 def without_derivatives(program: Any) -> Simplified:
@@ -140,28 +140,28 @@ class _Reverse:
         """Bring the gradients of an op's results to its operands."""
         shown = pytree.tree_leaves(node.meta["val"])
         places = [place for place in range(len(shown)) if (node, place) in self.grads]
-        wanted = [operand for operand in active if _is_floating(operand)]
-        if not places or not wanted or node.target is operator.getitem:
+        floating = [operand for operand in active if _is_floating(operand)]
+        if not places or not floating or node.target is operator.getitem:
             return
         operands = node.all_input_nodes
 
         def run(*parts: torch.Tensor) -> list[torch.Tensor | None]:
             known = dict(zip(operands, parts, strict=False))
             with torch.enable_grad():
-                sources = [known[operand].requires_grad_() for operand in wanted]
+                sources = [known[operand].requires_grad_() for operand in floating]
                 args, kwargs = pytree.tree_map_only(torch.fx.Node, known.__getitem__, (node.args, node.kwargs))
                 results = pytree.tree_leaves(cast(Any, node.target)(*args, **kwargs))
             seeds = zip(places, parts[len(operands) :], strict=True)
             flowing = [(results[place], seed) for place, seed in seeds if results[place].requires_grad]
             if not flowing:
-                return [None] * (len(wanted) + 1)
-            ends, given = zip(*flowing, strict=True)
-            return [*torch.autograd.grad(ends, sources, given, allow_unused=True), results[0]]
+                return [None] * (len(floating) + 1)
+            ends, end_grads = zip(*flowing, strict=True)
+            return [*torch.autograd.grad(ends, sources, end_grads, allow_unused=True), results[0]]
 
         seeds = [self.grads[node, place] for place in places]
-        given = [*operands, *seeds]
+        all_operands = [*operands, *seeds]
         try:
-            ops = graph_of(run, [x.meta["val"] for x in given], _PARTLY)
+            ops = graph_of(run, [x.meta["val"] for x in all_operands], _PARTLY)
         except (RuntimeError, NotImplementedError) as error:
             raise UnsupportedError(
                 f"{self.line}: torch.autograd.grad within a model through {name_of(node.target)} "
@@ -169,7 +169,7 @@ class _Reverse:
             ) from error
         *_, result = ops.find_nodes(op="output")[0].args[0]
         same = {result: node} if isinstance(node.meta["val"], torch.Tensor) and result is not None else {}
-        for operand, grad in zip(wanted, inlined(self.graph, ops, given, self.tags, same), strict=False):
+        for operand, grad in zip(floating, inlined(self.graph, ops, all_operands, self.tags, same), strict=False):
             if grad is not None:
                 self._collect(operand, grad)
 

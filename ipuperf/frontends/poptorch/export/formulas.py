@@ -44,8 +44,8 @@ def erfinv(x: torch.Tensor) -> torch.Tensor:
     # Near the ends float32 has no digits left for a difference of error functions, and the start is as good.
     difference = torch.where(fixed.abs() < 0.9, torch.erf(start) - fixed, 0.0)
     slope = torch.exp(start * start) * (math.sqrt(math.pi) / 2)
-    found = start - difference * slope + (x - x.detach()) * slope
-    return torch.where(ends, fixed * math.inf, found).to(x.dtype)
+    chord = start - difference * slope + (x - x.detach()) * slope
+    return torch.where(ends, fixed * math.inf, chord).to(x.dtype)
 
 
 def cholesky(a: torch.Tensor, *, upper: bool = False) -> torch.Tensor:
@@ -120,12 +120,12 @@ def matrix_exp(a: torch.Tensor) -> torch.Tensor:
     halvings = torch.log2(norm.clamp(min=2.0**-1)).ceil().clamp(max=_HALVINGS - 1) + 1
     small = a * torch.exp2(-halvings)
     one = torch.eye(a.shape[-1], dtype=a.dtype)
-    found = one + small / _DEGREE
+    power = one + small / _DEGREE
     for step in range(_DEGREE - 1, 0, -1):
-        found = one + small @ found / step
+        power = one + small @ power / step
     for step in range(_HALVINGS):
-        found = torch.where(step < halvings, found @ found, found)
-    return found
+        power = torch.where(step < halvings, power @ power, power)
+    return power
 
 
 def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -135,8 +135,8 @@ def logcumsumexp(x: torch.Tensor, dim: int) -> torch.Tensor:
         return x.clone()
     lines = x.movedim(dim, -1)
     before = torch.ones(lines.shape[-1], lines.shape[-1], dtype=torch.bool).tril()
-    found = torch.where(before, lines.unsqueeze(-2), -math.inf).logsumexp(-1)
-    return found.movedim(-1, dim)
+    totals = torch.where(before, lines.unsqueeze(-2), -math.inf).logsumexp(-1)
+    return totals.movedim(-1, dim)
 
 
 def _with_inverse(power: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -146,8 +146,8 @@ def _with_inverse(power: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
 
 def inverse(a: torch.Tensor) -> torch.Tensor:
     """``torch.linalg.inv`` without its check."""
-    found: torch.Tensor = torch.linalg.inv_ex(a)[0]
-    return found
+    inverse: torch.Tensor = torch.linalg.inv_ex(a)[0]
+    return inverse
 
 
 def tensorinv(a: torch.Tensor, ind: int = 2) -> torch.Tensor:
@@ -160,8 +160,8 @@ def tensorsolve(a: torch.Tensor, b: torch.Tensor, dims: Sequence[int] | None = N
     """``torch.linalg.tensorsolve``."""
     if dims is not None:
         a = a.movedim(tuple(dims), tuple(range(-len(dims), 0)))
-    found: torch.Tensor = torch.linalg.solve_ex(a.reshape(b.numel(), -1), b.reshape(-1))[0]
-    return found.reshape(a.shape[b.dim() :])
+    solution: torch.Tensor = torch.linalg.solve_ex(a.reshape(b.numel(), -1), b.reshape(-1))[0]
+    return solution.reshape(a.shape[b.dim() :])
 
 
 def lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
@@ -268,15 +268,15 @@ def grid_sample(
         low = at.detach().round() if mode == "nearest" else at.detach().floor()
         corners = [(low, 1 - (at - low)), (low + 1, at - low)]
         axes.append([(low, torch.ones_like(at))] if mode == "nearest" else corners)
-    found: Any = 0.0
+    total: Any = 0.0
     for corner in itertools.product(*axes):
         place, weight = torch.zeros_like(grid[..., 0], dtype=torch.long), torch.ones_like(grid[..., 0])
         for (at, share), size in zip(corner, x.shape[2:], strict=True):
             place = place * size + at.clamp(0, size - 1).long()
             weight = weight * torch.where((at >= 0) & (at < size), share, 0.0)
         lines = place.reshape(len(x), 1, -1).expand(-1, x.shape[1], -1)
-        found = found + x.flatten(2).gather(2, lines).unflatten(2, grid.shape[1:4]) * weight.unsqueeze(1)
-    return cast(torch.Tensor, found)
+        total = total + x.flatten(2).gather(2, lines).unflatten(2, grid.shape[1:4]) * weight.unsqueeze(1)
+    return cast(torch.Tensor, total)
 
 
 def _reflected(at: torch.Tensor, low: float, span: float) -> torch.Tensor:

@@ -97,15 +97,15 @@ class _Call:
         results = [result for result, marked in zip(self.results, self.marked, strict=True) if marked]
 
         def run(*parts: torch.Tensor) -> list[torch.Tensor | None]:
-            given, filled = iter(parts[: len(results)]), list(leaves)
+            arriving, filled = iter(parts[: len(results)]), list(leaves)
             for place, value in zip(places, parts[len(results) :], strict=True):
                 filled[place] = value
             context = copy.copy(self.context)
             vars(context).update(pytree.tree_unflatten(filled, structure))
-            grads = [next(given) if marked else torch.zeros_like(r) for r, marked in zip(self.results, self.marked)]
-            found = self.function.backward(context, *grads)
-            found = found if isinstance(found, (tuple, list)) else (found,)
-            return [found[place] for place in self.taken]
+            grads = [next(arriving) if marked else torch.zeros_like(r) for r, marked in zip(self.results, self.marked)]
+            leaf_grads = self.function.backward(context, *grads)
+            leaf_grads = leaf_grads if isinstance(leaf_grads, (tuple, list)) else (leaf_grads,)
+            return [leaf_grads[place] for place in self.taken]
 
         graph = graph_of(run, [*results, *(leaves[place] for place in places)])
         if graph.find_nodes(op="get_attr"):
@@ -224,8 +224,8 @@ class OwnGradient(CustomOp):
     def gradient(self, builder: GradientBuilder, grads: Gradients) -> Gradients:
         """Those of the operands."""
         others = self.inputs[self.result_count + self.operand_count :]
-        found = self.backward(builder, list(zip(self.outputs, grads, strict=True)), others)
-        return [*[None] * self.result_count, *found, *[None] * len(others)]
+        operand_grads = self.backward(builder, list(zip(self.outputs, grads, strict=True)), others)
+        return [*[None] * self.result_count, *operand_grads, *[None] * len(others)]
 
     def work(self) -> Sequence[Work]:
         """A copy of each result, as that of AutogradProxy."""
@@ -247,10 +247,10 @@ def lowered(
         )
         inner.location, inner.module = location, module
         with CONTEXT.building(inner):
-            given = [
+            operands = [
                 inner.constant(np.zeros(tensor.shape), tensor.dtype) if grad is None else grad for tensor, grad in grads
             ]
-            return _written(inner, _BACKWARD[key], [*given, *(builder.forward(tensor) for tensor in others)])
+            return _written(inner, _BACKWARD[key], [*operands, *(builder.forward(tensor) for tensor in others)])
 
     names = [f"{low.naming}_{number}" for number in range(len(first))]
     attributes = {"result_count": len(first), "operand_count": len(second), "backward": backward}

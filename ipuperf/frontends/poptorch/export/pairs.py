@@ -123,8 +123,8 @@ class _Rewriting:
             args = [_as_tensor(value) if str(argument.type) == "Tensor" else value for value, argument in declared]
             result = target(*args, **_with(node.kwargs, known))
             split = pytree.tree_map_only(ComplexTensor, lambda z: (z.re, z.im), result)
-            found, structure = pytree.tree_flatten(split)
-            return found
+            tensors, structure = pytree.tree_flatten(split)
+            return tensors
 
         try:
             return graph_of(run, examples), structure
@@ -183,8 +183,8 @@ def _turns(rows: int, columns: int, length: int, like: torch.Tensor) -> tuple[to
 def _along(x: torch.Tensor, matrix: torch.Tensor, dim: int) -> torch.Tensor:
     """``x @ matrix`` along an axis."""
     lines = torch.movedim(x, dim, -1)
-    found = lines.reshape(-1, matrix.shape[0]) @ matrix
-    return torch.movedim(found.reshape(*lines.shape[:-1], -1), -1, dim)
+    product = lines.reshape(-1, matrix.shape[0]) @ matrix
+    return torch.movedim(product.reshape(*lines.shape[:-1], -1), -1, dim)
 
 
 def _scaled(z: Any, lengths: Sequence[int], normalization: int) -> Any:
@@ -208,8 +208,8 @@ def _transformed(z: Any, dims: Sequence[int], sign: int) -> Any:
 
 def _of_complex(z: Any, dims: Sequence[int], normalization: int, forward: bool) -> Any:
     """``_fft_c2c``."""
-    found = _transformed(z, dims, -1 if forward else 1)
-    return _scaled(found, [z.shape[dim] for dim in dims], normalization)
+    turned = _transformed(z, dims, -1 if forward else 1)
+    return _scaled(turned, [z.shape[dim] for dim in dims], normalization)
 
 
 def _of_real(x: torch.Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Any:
@@ -224,12 +224,12 @@ def _to_real(z: Any, dims: Sequence[int], normalization: int, last: int) -> torc
     """``_fft_c2r``: of half a spectrum; what is between its ends stands for two numbers."""
     whole = [*(z.shape[dim] for dim in dims[:-1]), last]
     z = _transformed(z, dims[:-1], 1)
-    given = z.shape[dims[-1]]
-    cosine, sine = _turns(given, last, last, z.re)
-    alone = torch.arange(given) * 2 % last == 0
+    length = z.shape[dims[-1]]
+    cosine, sine = _turns(length, last, last, z.re)
+    alone = torch.arange(length) * 2 % last == 0
     weights = torch.where(alone, 1.0, 2.0).to(z.re.dtype)[:, None]
-    found = _along(z.re, weights * cosine, dims[-1]) - _along(z.im, weights * sine, dims[-1])
-    return cast(torch.Tensor, _scaled(found, whole, normalization))
+    result = _along(z.re, weights * cosine, dims[-1]) - _along(z.im, weights * sine, dims[-1])
+    return cast(torch.Tensor, _scaled(result, whole, normalization))
 
 
 _OWN = {

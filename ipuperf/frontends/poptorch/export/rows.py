@@ -223,10 +223,10 @@ def _along(func: Any, name: str, x: _Rows, *args: Any, **kwargs: Any) -> Any:
     if name == "normalize" and dim is None:
         dim = 1
     if dim is not None and 0 not in _axes(x, dim):
-        found = func(x.every, *args, **kwargs)
-        if isinstance(found, torch.Tensor):
-            return _Rows(found, x.kept)
-        return type(found)([_Rows(each, x.kept) for each in found])
+        results = func(x.every, *args, **kwargs)
+        if isinstance(results, torch.Tensor):
+            return _Rows(results, x.kept)
+        return type(results)([_Rows(each, x.kept) for each in results])
     if (
         name in ("sum", "mean")
         and (dim is None or _axes(x, dim) == [0])
@@ -251,8 +251,8 @@ def _labelled(func: Any, x: Any, target: Any, *args: Any, ignore_index: int = -1
     if not isinstance(x, _Rows) or not isinstance(target, _Rows) or target.dtype.is_floating_point or len(args) > 1:
         refuse("a loss of probabilities")
     labels = torch.where(_over(target.kept, target.every), target.every, ignore_index)
-    found = func(x.every, labels, *args, ignore_index=ignore_index, **kwargs)
-    return _Rows(found, x.kept) if kwargs.get("reduction") == "none" else found
+    losses = func(x.every, labels, *args, ignore_index=ignore_index, **kwargs)
+    return _Rows(losses, x.kept) if kwargs.get("reduction") == "none" else losses
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -370,8 +370,8 @@ def _index_select(func: Any, x: torch.Tensor, dim: int, index: _Rows) -> _Rows:
 def _index_add(func: Any, x: torch.Tensor, dim: int, index: _Rows, source: _Rows, *, alpha: Any = 1) -> torch.Tensor:
     if dim % x.dim() or not isinstance(index, _Rows) or not isinstance(source, _Rows):
         refuse("index_add")
-    found: torch.Tensor = func(x, 0, index.zeroed(), source.zeroed() * alpha)
-    return found
+    summed: torch.Tensor = func(x, 0, index.zeroed(), source.zeroed() * alpha)
+    return summed
 
 
 def _write(func: Any, x: torch.Tensor, index: Any, value: Any) -> None:

@@ -31,25 +31,25 @@ def lifted(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         builder = current_builder()
-        given = list(args)
-        signature.order(given, kwargs)
+        operands = list(args)
+        signature.order(operands, kwargs)
         if wholes:
-            check_wholes(wholes, given, kwargs)
-        signature.check(given, kwargs)
-        given = [value._ir_tensor if isinstance(value, Tensor) else lowered(value) for value in given]
+            check_wholes(wholes, operands, kwargs)
+        signature.check(operands, kwargs)
+        operands = [value._ir_tensor if isinstance(value, Tensor) else lowered(value) for value in operands]
         named = {key: lowered(value) for key, value in kwargs.items()} if kwargs else kwargs
         for place, key in types:
-            if place < len(given):
-                given[place] = _dtype_of(given[place], function.__name__, key)
+            if place < len(operands):
+                operands[place] = _dtype_of(operands[place], function.__name__, key)
             elif key in named:
                 named[key] = _dtype_of(named[key], function.__name__, key)
         before, builder.naming = builder.naming, name
         try:
-            found = function(*given, **named)
-            if isinstance(found, _ir.Tensor):
-                builder.graph.require_own(function.__name__, found)
-                return wrap(found)
-            return raised(found)
+            result = function(*operands, **named)
+            if isinstance(result, _ir.Tensor):
+                builder.graph.require_own(function.__name__, result)
+                return wrap(result)
+            return raised(result)
         finally:
             builder.naming = before
 

@@ -225,25 +225,25 @@ class _Step:
             return None
         if signature is not None and dataset is not None:
             raise ValueError(f"{name} has a signature and input_dataset says another: give one of them")
-        own = getattr(function, "input_signature", None)
-        found = signature
+        declared = getattr(function, "input_signature", None)
+        specs = signature
         if dataset is not None:
             element = dataset.element_spec
-            found = element if isinstance(element, tuple) else (element,)
-        found = own if found is None else found
-        if not found:
+            specs = element if isinstance(element, tuple) else (element,)
+        specs = declared if specs is None else specs
+        if not specs:
             raise ValueError(
                 f"{name} needs the shapes of its arguments: give {name}_signature, or make it a tf.function "
                 "with an input_signature"
             )
-        if not isinstance(found, (list, tuple)) or not all(isinstance(each, tf.TensorSpec) for each in found):
-            raise TypeError(f"{name}_signature must be a list of tf.TensorSpec, got {found!r}")
+        if not isinstance(specs, (list, tuple)) or not all(isinstance(each, tf.TensorSpec) for each in specs):
+            raise TypeError(f"{name}_signature must be a list of tf.TensorSpec, got {specs!r}")
         names = list(inspect.signature(getattr(function, "python_function", function)).parameters)
-        if len(found) + len(constants) == len(names):
-            found = [*(tf.TensorSpec(each.shape, each.dtype) for each in constants), *found]
-        if len(found) != len(names):
-            raise ValueError(f"{name} has the arguments {', '.join(names)}, and {len(found)} of them have shapes")
-        return _Step(function, [tf.TensorSpec(each.shape, each.dtype, name=n) for each, n in zip(found, names)])
+        if len(specs) + len(constants) == len(names):
+            specs = [*(tf.TensorSpec(each.shape, each.dtype) for each in constants), *specs]
+        if len(specs) != len(names):
+            raise ValueError(f"{name} has the arguments {', '.join(names)}, and {len(specs)} of them have shapes")
+        return _Step(function, [tf.TensorSpec(each.shape, each.dtype, name=n) for each, n in zip(specs, names)])
 
 
 def _inputs(model: Any, batch_size: int | None) -> tuple[Any, Specs]:
@@ -308,16 +308,16 @@ def _export(
     tf.saved_model.save(module, str(path))
 
     def predict(*data: Any, **named: Any) -> Any:
-        given = [*data, *(named[spec.name] for spec in signature[len(data) :])]
+        operands = [*data, *(named[spec.name] for spec in signature[len(data) :])]
         return around(
-            run, *(tf.convert_to_tensor(each, spec.dtype) for each, spec in zip(given, signature, strict=True))
+            run, *(tf.convert_to_tensor(each, spec.dtype) for each, spec in zip(operands, signature, strict=True))
         )
 
     return predict
 
 
-def _check_fit(given: Specs, taken: Specs, name: str) -> None:
-    found = [(each.shape, each.dtype) for each in given]
-    if len(given) != len(taken) or not all(a.is_compatible_with(b) for a, b in zip(given, taken)):
-        wanted = [(each.shape, each.dtype) for each in taken]
-        raise ValueError(f"{name} takes {wanted}, and what comes before it gives {found}")
+def _check_fit(specs: Specs, taken: Specs, name: str) -> None:
+    offered = [(each.shape, each.dtype) for each in specs]
+    if len(specs) != len(taken) or not all(a.is_compatible_with(b) for a, b in zip(specs, taken)):
+        expected = [(each.shape, each.dtype) for each in taken]
+        raise ValueError(f"{name} takes {expected}, and what comes before it gives {offered}")

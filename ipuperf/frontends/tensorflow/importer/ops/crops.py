@@ -60,11 +60,11 @@ def _axis(boxes: Tensor, begin: int, size: int, length: int, nearest: bool) -> _
     else:
         places = (low + high) * (0.5 * (size - 1))
     inside = (places >= 0.0) & (places <= float(size - 1))
-    held = arithmetic.where(inside, places, 0.0)
-    first = arithmetic.floor(held + 0.5 if nearest else held)
-    last = first if nearest else arithmetic.ceil(held)
+    clipped = arithmetic.where(inside, places, 0.0)
+    first = arithmetic.floor(clipped + 0.5 if nearest else clipped)
+    last = first if nearest else arithmetic.ceil(clipped)
     before, after = (arithmetic.cast(place, INT32) for place in (first, last))
-    return _Axis(size, length, inside, before, after, held - first)
+    return _Axis(size, length, inside, before, after, clipped - first)
 
 
 @dataclass(frozen=True)
@@ -122,46 +122,46 @@ def _crops(node: Node, shape: tuple[int, ...], boxes: Tensor, images: Value, siz
 @op("CropAndResize")
 def crop_and_resize(node: Node, image: Tensor, boxes: Tensor, images: Value, size: Value) -> Tensor:
     """Crops at boxes, of one size; a number where they reach beyond their image."""
-    found = _crops(node, image.shape, boxes, images, node.integers(size, "the size of the crops"))
+    crops = _crops(node, image.shape, boxes, images, node.integers(size, "the size of the crops"))
     table = reshaped(arithmetic.cast(image, FLOAT32), (-1, image.shape[3]))
     if node.attr("method") == "nearest":
-        mixed = found.elements(table, found.places(found.rows.before, found.columns.before))
+        mixed = crops.elements(table, crops.places(crops.rows.before, crops.columns.before))
     else:
-        parts = [found.elements(table, places) * (down * right) for places, down, right in found.corners()]
+        parts = [crops.elements(table, places) * (down * right) for places, down, right in crops.corners()]
         mixed = sum(parts[1:], start=parts[0])
-    return arithmetic.where(broadcast(found.inside(), mixed.shape), mixed, float(node.attr("extrapolation_value")))
+    return arithmetic.where(broadcast(crops.inside(), mixed.shape), mixed, float(node.attr("extrapolation_value")))
 
 
 @op("CropAndResizeGradImage")
 def gradient_of_images(node: Node, grads: Tensor, boxes: Tensor, images: Value, shape: Value) -> Tensor:
     """Every element that a crop mixed gets its share of the gradient."""
-    wanted = node.integers(shape, "the shape of the images")
-    found = _crops(node, wanted, boxes, images, grads.shape[1:3])
-    grads = arithmetic.where(broadcast(found.inside(), grads.shape), grads, 0.0)
+    dims = node.integers(shape, "the shape of the images")
+    crops = _crops(node, dims, boxes, images, grads.shape[1:3])
+    grads = arithmetic.where(broadcast(crops.inside(), grads.shape), grads, 0.0)
     if node.attr("method") == "nearest":
-        parts = [(found.places(found.rows.before, found.columns.before), grads)]
+        parts = [(crops.places(crops.rows.before, crops.columns.before), grads)]
     else:
-        parts = [(places, grads * (down * right)) for places, down, right in found.corners()]
-    updates = joined([reshaped(part, (-1, wanted[3])) for _, part in parts], 0)
-    total = summed(updates, joined([places for places, _ in parts], 0), math.prod(wanted[:3]))
-    return arithmetic.cast(reshaped(total, wanted), node.dtype())
+        parts = [(places, grads * (down * right)) for places, down, right in crops.corners()]
+    updates = joined([reshaped(part, (-1, dims[3])) for _, part in parts], 0)
+    total = summed(updates, joined([places for places, _ in parts], 0), math.prod(dims[:3]))
+    return arithmetic.cast(reshaped(total, dims), node.dtype())
 
 
 @op("CropAndResizeGradBoxes")
 def gradient_of_boxes(node: Node, grads: Tensor, image: Tensor, boxes: Tensor, images: Value) -> Tensor:
     """How the elements of the crops change where a box moves."""
-    found = _crops(node, image.shape, boxes, images, grads.shape[1:3])
+    crops = _crops(node, image.shape, boxes, images, grads.shape[1:3])
     table = reshaped(arithmetic.cast(image, FLOAT32), (-1, image.shape[3]))
-    grads = arithmetic.where(broadcast(found.inside(), grads.shape), grads, 0.0)
+    grads = arithmetic.where(broadcast(crops.inside(), grads.shape), grads, 0.0)
     signs = ((-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0))
     down = right = grads * 0.0
-    for (vertical, horizontal), (places, rows, columns) in zip(signs, found.corners()):
-        element = found.elements(table, places)
+    for (vertical, horizontal), (places, rows, columns) in zip(signs, crops.corners()):
+        element = crops.elements(table, places)
         down, right = down + element * columns * vertical, right + element * rows * horizontal
     moved = [reductions.sum(grads * slope, (3,)) for slope in (down, right)]  # of rows, of columns
     parts = []
     for end in (0, 1):
-        for along, (axis, change) in enumerate(zip((found.rows, found.columns), moved)):
+        for along, (axis, change) in enumerate(zip((crops.rows, crops.columns), moved)):
             weights = axis.slopes()[end].reshape((1, -1, 1) if along == 0 else (1, 1, -1))
             parts.append(reductions.sum(change * constant(weights, FLOAT32), (1, 2)))
     return joined([reshaped(part, (-1, 1)) for part in parts], 1)

@@ -129,7 +129,7 @@ class _Carried:
 
 def _lists(node: Node, body: FuncGraph, values: Sequence[Value], counted: Counted) -> dict[int, _Carried] | None:
     """The lists that the loop changes, by loop variable; None: one of them cannot be one tensor."""
-    found: dict[int, _Carried] = {}
+    carried: dict[int, _Carried] = {}
     for i, value in enumerate(values):
         if not isinstance(value, LISTS) or i in counted.invariant:
             continue
@@ -139,15 +139,15 @@ def _lists(node: Node, body: FuncGraph, values: Sequence[Value], counted: Counte
                 "data decide how often it runs, so a list that grows in it (as its gradient needs one) has no fixed "
                 "length; loop over a tf.range of a constant, and select by a condition inside"
             )
-        own = _item_shape(value)
-        shape = change.shape if own is None else own
+        item_shape = _item_shape(value)
+        shape = change.shape if item_shape is None else item_shape
         if shape is None or value.dtype == tf.variant:
             return None
         length = len(value.items) if isinstance(value, TensorList) else value.length
         if length + change.step * counted.trips < 0:
             raise node.error(f"it takes {-change.step * counted.trips} items off a list of {length}")
-        found[i] = _Carried(value, shape, length, change.step, change.written)
-    return found
+        carried[i] = _Carried(value, shape, length, change.step, change.written)
+    return carried
 
 
 @dataclass
@@ -160,18 +160,18 @@ class _Change:
 
 
 def _change(body: FuncGraph, index: int) -> _Change:
-    found, tensor = _Change(), body.outputs[index]
+    change, tensor = _Change(), body.outputs[index]
     while tensor is not body.inputs[index]:
         made = tensor.op
         for op_ in (made, *(t.op for t in made.inputs)):  # what an AddN adds is written by the ops before it
             if op_.type in ("TensorListPushBack", "TensorListSetItem") and op_.inputs[-1].shape.is_fully_defined():
-                found.shape = tuple(op_.inputs[-1].shape.as_list())
-        found.written = found.written or made.type not in ("Identity", "TensorListPopBack")
-        found.step += {"TensorListPushBack": 1, "TensorListPopBack": -1}.get(made.type, 0)
+                change.shape = tuple(op_.inputs[-1].shape.as_list())
+        change.written = change.written or made.type not in ("Identity", "TensorListPopBack")
+        change.step += {"TensorListPushBack": 1, "TensorListPopBack": -1}.get(made.type, 0)
         if made.type not in ("Identity", "TensorListPushBack", "TensorListPopBack", "TensorListSetItem"):
             break
         tensor = made.inputs[0]
-    return found
+    return change
 
 
 def _item_shape(value: Value) -> tuple[int, ...] | None:
@@ -268,9 +268,9 @@ class _Looped:
             buffer = one.buffer(self.node, self.counted.trips)
         dtype = one.value.dtype
         if not one.written and buffer is not None:
-            found = StackedList(self.place.get(buffer), dtype, one.length, counter, one.step)
-            self.read[id(found)] = buffer
-            return found
+            stacked = StackedList(self.place.get(buffer), dtype, one.length, counter, one.step)
+            self.read[id(stacked)] = buffer
+            return stacked
         shape = (one.length + max(0, one.step) * self.counted.trips, *one.shape)
         storage = ListStorage(self.node.place, self.place, self.count, shape, self.node.narrowed(dtype), buffer)
         return StackedList(None, dtype, one.length, counter, one.step, storage)
@@ -284,14 +284,14 @@ class _Looped:
         one, trips = self.lists[index], self.counted.trips
         if one.known is not None:
             return one.known.with_items(one.known.items[: one.length + one.step * trips])
-        found = stacked_list(self.own, after)
-        if found.length != before.length + one.step or found.counter is not before.counter:
+        stacked = stacked_list(self.own, after)
+        if stacked.length != before.length + one.step or stacked.counter is not before.counter:
             raise self.own.error(f"list {self.body.inputs[index].name!r} does not grow evenly; use one of a fixed size")
-        if found.same is not None:
-            return TensorList((self._same(found.same),) * trips, found.dtype, one.shape)
+        if stacked.same is not None:
+            return TensorList((self._same(stacked.same),) * trips, stacked.dtype, one.shape)
         storage: ListStorage | None = before.storage
-        if storage is not None and found.storage is not storage:
-            make(CopyVarUpdate, storage.image(), self.place.get(found.buffer))
+        if storage is not None and stacked.storage is not storage:
+            make(CopyVarUpdate, storage.image(), self.place.get(stacked.buffer))
         outer = self.read[id(before)] if storage is None else storage.outer()
         return StackedList(outer, one.value.dtype, one.length + one.step * trips)
 
@@ -312,11 +312,11 @@ class _Looped:
             return arithmetic.identity(self.node.place.get(outer)) if item.by_ref else outer
 
     def _after(self, outputs: Sequence[Tensor], lists: dict[int, Value]) -> list[Value]:
-        found = list(self.values)
+        values = list(self.values)
         for i, tensor in zip(self.carried, outputs):
-            found[i] = tensor
-        found = [self.final.get(i, value) for i, value in enumerate(found)]
-        return [lists.get(i, value) for i, value in enumerate(found)]
+            values[i] = tensor
+        values = [self.final.get(i, value) for i, value in enumerate(values)]
+        return [lists.get(i, value) for i, value in enumerate(values)]
 
 
 def _carry(node: Node, body: FuncGraph, index: int, value: Value, start: Tensor) -> None:

@@ -67,8 +67,8 @@ def of_key(node: Node, key: Value, _counter: Value, _algorithm: Value) -> Random
 
 def draw(node: Node, op_class: type[Op], source: RandomSource, shape: Value, **attributes: Any) -> Tensor:
     """New numbers of the op's shape and type."""
-    wanted = node.integers(shape, "the shape")
-    return make(op_class, node.place.get(source.seed), shape=wanted, dtype=node.dtype(), key=source.key, **attributes)
+    dims = node.integers(shape, "the shape")
+    return make(op_class, node.place.get(source.seed), shape=dims, dtype=node.dtype(), key=source.key, **attributes)
 
 
 def _uniform(node: Node, source: RandomSource, shape: Value) -> Tensor:
@@ -82,12 +82,12 @@ def _normal(node: Node, source: RandomSource, shape: Value) -> Tensor:
 def _truncated(node: Node, source: RandomSource, shape: Value) -> Tensor:
     """Normal numbers within two standard deviations: the inverse distribution of uniform ones."""
     edge = math.erf(2 / math.sqrt(2))
-    wanted = node.integers(shape, "the shape")
+    dims = node.integers(shape, "the shape")
     drawn = make(
-        RandomUniform, node.place.get(source.seed), shape=wanted, dtype=FLOAT32, key=source.key, low=-edge, high=edge
+        RandomUniform, node.place.get(source.seed), shape=dims, dtype=FLOAT32, key=source.key, low=-edge, high=edge
     )
-    found, dtype = erf_inverse(drawn) * math.sqrt(2), node.dtype()
-    return found if found.dtype == dtype else arithmetic.cast(found, dtype)
+    samples, dtype = erf_inverse(drawn) * math.sqrt(2), node.dtype()
+    return samples if samples.dtype == dtype else arithmetic.cast(samples, dtype)
 
 
 def _integers(node: Node, source: RandomSource, shape: Value, low: Value, high: Value) -> Tensor:
@@ -151,9 +151,9 @@ def _chosen(node: Node, source: RandomSource, logits: Value, count: Value) -> Te
     seed = node.place.get(source.seed)
     drawn = make(RandomUniform, seed, shape=(rows, samples, classes), dtype=FLOAT32, key=source.key, low=1e-7)
     noise = -arithmetic.log(-arithmetic.log(drawn))
-    found = reductions.argmax(reshaped(arithmetic.cast(scores, FLOAT32), (rows, 1, classes)) + noise, 2)
+    picks = reductions.argmax(reshaped(arithmetic.cast(scores, FLOAT32), (rows, 1, classes)) + noise, 2)
     dtype = node.dtype()
-    return found if found.dtype == dtype else arithmetic.cast(found, dtype)
+    return picks if picks.dtype == dtype else arithmetic.cast(picks, dtype)
 
 
 @op("Multinomial", folds=False)

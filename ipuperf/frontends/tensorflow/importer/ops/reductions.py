@@ -63,8 +63,8 @@ def position(node: Node, tensor: Tensor, axis: Value) -> Tensor:
     function = reductions.argmax if node.op.type == "ArgMax" else reductions.argmin
     if not tensor.dtype.is_floating_point and tensor.dtype != INT32:
         tensor = arithmetic.cast(tensor, INT32)
-    found, dtype = function(tensor, along % len(tensor.shape)), node.dtype()
-    return found if found.dtype == dtype else arithmetic.cast(found, dtype)
+    result, dtype = function(tensor, along % len(tensor.shape)), node.dtype()
+    return result if result.dtype == dtype else arithmetic.cast(result, dtype)
 
 
 @op("Cumsum")
@@ -90,8 +90,8 @@ def cumprod(node: Node, tensor: Tensor, axis: Value) -> Tensor:
     turned = flipped(tensor, [along]) if node.attr("reverse") else tensor
     if node.attr("exclusive"):
         turned = padded(cut(turned, along, 0, tensor.shape[along] - 1), {along: (1, 0)}, 1.0)
-    found = running_product(turned, along)
-    return flipped(found, [along]) if node.attr("reverse") else found
+    result = running_product(turned, along)
+    return flipped(result, [along]) if node.attr("reverse") else result
 
 
 @op("CumulativeLogsumexp")
@@ -105,17 +105,17 @@ def cumulative_logsumexp(node: Node, value: Value, axis: Value) -> Tensor:
     reached = (of >= to if attr("reverse") else of <= to) & ((of != to) | (not attr("exclusive")))
     last = moved(tensor, [along], [-1])
     rows = arithmetic.where(constant(reached, BOOL), reshaped(last, (*last.shape[:-1], 1, last.shape[-1])), lowest)
-    found = arithmetic.where(constant(reached.any(1), BOOL), reductions.logsumexp(rows, -1), -np.inf)
-    return moved(found, [-1], [along])
+    result = arithmetic.where(constant(reached.any(1), BOOL), reductions.logsumexp(rows, -1), -np.inf)
+    return moved(result, [-1], [along])
 
 
 @op("LowerBound", "UpperBound")
 def bound(node: Node, rows: Value, values: Value) -> Tensor:
     """Where each value would stand in its row of rising numbers: before those equal to it, or behind."""
-    table, wanted = node.tensor(rows), node.tensor(values)
-    table, wanted = reshaped(table, (table.shape[0], 1, -1)), reshaped(wanted, (*wanted.shape, 1))
+    table, sought = node.tensor(rows), node.tensor(values)
+    table, sought = reshaped(table, (table.shape[0], 1, -1)), reshaped(sought, (*sought.shape, 1))
     before = arithmetic.less if node.op.type == "LowerBound" else arithmetic.less_equal
-    return reductions.sum(arithmetic.cast(before(table, wanted), INT32), -1)
+    return reductions.sum(arithmetic.cast(before(table, sought), INT32), -1)
 
 
 @op("TopKV2", "TopK")
@@ -131,10 +131,10 @@ def in_top_k(node: Node, table: Tensor, targets: Value, *count: Value) -> Tensor
     """Whether the prediction of the target is finite and fewer than k are above it."""
     k = node.integer(count[0], "k") if count else node.attr("k")
     labels = node.tensor(targets, INT32)
-    own = arithmetic.equal(reshaped(labels, (-1, 1)), constant(np.arange(table.shape[1]), INT32))
-    wanted = reductions.sum(arithmetic.where(own, table, 0), 1, True)
-    above = reductions.sum(arithmetic.cast(arithmetic.greater(table, wanted), FLOAT32), 1)
-    return arithmetic.logical_and(arithmetic.less(above, float(k)), arithmetic.isfinite(reshaped(wanted, (-1,))))
+    labelled = arithmetic.equal(reshaped(labels, (-1, 1)), constant(np.arange(table.shape[1]), INT32))
+    scores = reductions.sum(arithmetic.where(labelled, table, 0), 1, True)
+    above = reductions.sum(arithmetic.cast(arithmetic.greater(table, scores), FLOAT32), 1)
+    return arithmetic.logical_and(arithmetic.less(above, float(k)), arithmetic.isfinite(reshaped(scores, (-1,))))
 
 
 FAMILY.formula("L2Loss", "Half the sum of squares.", lambda x: reductions.sumsquare(x) * 0.5)

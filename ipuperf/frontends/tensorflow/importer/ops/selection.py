@@ -47,8 +47,8 @@ def one_hot(node: Node, positions: Tensor, depth: Value, high: Tensor, low: Tens
     classes = node.integer(depth, "the depth")
     axis = node.attr("axis") % (len(positions.shape) + 1)
     if high.dtype == BOOL:
-        found = selection.onehot(positions, classes, constant([0, 1], INT32), axis)
-        return arithmetic.where(arithmetic.equal(found, 1), high, low)
+        hot = selection.onehot(positions, classes, constant([0, 1], INT32), axis)
+        return arithmetic.where(arithmetic.equal(hot, 1), high, low)
     values = joined([reshaped(low, (1,)), reshaped(high, (1,))], 0)
     return selection.onehot(positions, classes, values, axis)
 
@@ -89,10 +89,10 @@ def linear(positions: Tensor, shape: Sequence[int]) -> Tensor:
     """Places in a flattened array whose first axes have the lengths ``shape``, from rows of positions."""
     strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     parts = positions * constant(np.array(strides), INT32) if set(strides) != {1} else positions
-    found = reshaped(parts, (-1, len(shape)))
+    index_rows = reshaped(parts, (-1, len(shape)))
     if len(shape) == 1:
-        return reshaped(found, (-1,))
-    columns = [reshaped(cut(found, 1, i, i + 1), (-1,)) for i in range(len(shape))]
+        return reshaped(index_rows, (-1,))
+    columns = [reshaped(cut(index_rows, 1, i, i + 1), (-1,)) for i in range(len(shape))]
     total = columns[0]
     for column in columns[1:]:
         total = total + column
@@ -148,11 +148,11 @@ def summed(updates: Tensor, places: Tensor, rows: int) -> Tensor:
 @op("ScatterNd")
 def scatter_nd(node: Node, positions: Tensor, new: Tensor, shape: Value) -> Tensor:
     """A new tensor with the sums of updates at rows of positions."""
-    wanted = node.integers(shape, "the shape")
+    dims = node.integers(shape, "the shape")
     depth = positions.shape[-1]
-    flat = reshaped(new, (-1, *wanted[depth:]))
-    found = summed(flat, linear(positions, wanted[:depth]), math.prod(wanted[:depth]))
-    return reshaped(found, wanted)
+    flat = reshaped(new, (-1, *dims[depth:]))
+    sums = summed(flat, linear(positions, dims[:depth]), math.prod(dims[:depth]))
+    return reshaped(sums, dims)
 
 
 @op(*(f"TensorScatter{how}" for how in COMBINATIONS))
@@ -202,11 +202,11 @@ def segment(node: Node, data: Tensor, ids: Value) -> Tensor:
     if how == "Mean":
         counts = np.maximum(np.bincount(numbers, minlength=rows), 1).reshape(-1, *[1] * (len(data.shape) - 1))
         return summed(data, places, rows) * constant(1 / counts, data.dtype)
-    found = _segments(how, data, places, rows)
+    sums = _segments(how, data, places, rows)
     if how in ("Max", "Min"):
         present = np.isin(np.arange(rows), numbers).reshape(-1, *[1] * (len(data.shape) - 1))
-        found = arithmetic.where(constant(present, BOOL), found, 0)
-    return found
+        sums = arithmetic.where(constant(present, BOOL), sums, 0)
+    return sums
 
 
 #: Uses of the numbers of a ``Unique`` op that see that some are repeated, and can do with it.

@@ -40,10 +40,10 @@ def shape_of(node: Node, value: Value, index: int = 0) -> tuple[int, ...]:
     """
     if isinstance(value, (np.ndarray, Tensor)):
         return tuple(value.shape)
-    found = node.op.inputs[index].shape
-    if not found.is_fully_defined():
+    shape = node.op.inputs[index].shape
+    if not shape.is_fully_defined():
         raise node.dynamic(node.op.inputs[index])
-    return tuple(found)
+    return tuple(shape)
 
 
 # -- shapes as values --------------------------------------------------------------------------------------------------
@@ -78,9 +78,9 @@ def rank(node: Node, value: Value) -> np.ndarray:
 
 
 @op("Reshape")
-def reshape(node: Node, value: Tensor, wanted: Value) -> Tensor:
+def reshape(node: Node, value: Tensor, sizes: Value) -> Tensor:
     """Another shape."""
-    return reshaped(value, node.integers(wanted, "the shape"))
+    return reshaped(value, node.integers(sizes, "the shape"))
 
 
 @op("ExpandDims")
@@ -238,15 +238,15 @@ def tile(node: Node, tensor: Tensor, multiples: Value) -> Tensor:
 
 
 @op("BroadcastTo")
-def broadcast_to(node: Node, value: Tensor, wanted: Value) -> Tensor:
+def broadcast_to(node: Node, value: Tensor, sizes: Value) -> Tensor:
     """Repeated to a shape."""
-    return broadcast(value, node.integers(wanted, "the shape"))
+    return broadcast(value, node.integers(sizes, "the shape"))
 
 
 @op("Fill")
-def fill(node: Node, wanted: Value, value: Tensor) -> Tensor:
+def fill(node: Node, sizes: Value, value: Tensor) -> Tensor:
     """One number everywhere."""
-    return broadcast(value, node.integers(wanted, "the shape"))
+    return broadcast(value, node.integers(sizes, "the shape"))
 
 
 @op("OnesLike")
@@ -433,8 +433,8 @@ def matrix_set_diag(node: Node, tensor: Tensor, vector: Tensor, *options: Value)
 # -- gradients of slices -----------------------------------------------------------------------------------------------
 
 
-def unsliced(tensor: Tensor, wanted: Sequence[int], parts: Sequence[tuple[int, int | None, int]]) -> Tensor:
+def unsliced(tensor: Tensor, sizes: Sequence[int], parts: Sequence[tuple[int, int | None, int]]) -> Tensor:
     """Zeros of shape ``wanted`` with a tensor at ``start:stop:step`` of each axis."""
-    axes = list(range(len(wanted)))
+    axes = list(range(len(sizes)))
     start, stop, step = zip(*parts)
-    return make(SliceGrad, tensor, shape=tuple(wanted), axis=axes, start=start, stop=stop, step=step)
+    return make(SliceGrad, tensor, shape=tuple(sizes), axis=axes, start=start, stop=stop, step=step)

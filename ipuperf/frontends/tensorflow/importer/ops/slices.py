@@ -55,44 +55,44 @@ def cuts(node: Node, shape: tuple[int, ...], begins: Value, ends: Value, strides
     begin, end = node.integers(begins, "the begin"), node.integers(ends, "the end")
     stride = node.integers(strides, "the strides")
     masks = {name: node.attr(f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    found = Cuts([], [], [], shape)
+    window = Cuts([], [], [], shape)
     entries = len(begin)
     dots = [i for i in range(entries) if _bit(masks["ellipsis"], i)]
     new = [i for i in range(entries) if _bit(masks["new_axis"], i) and i not in dots]
     missing = len(shape) - (entries - len(new) - len(dots))
     for i in range(entries):
-        axis = len(found.parts)
+        axis = len(window.parts)
         if i in dots:
             for n in shape[axis : axis + missing]:
-                _take(found, (0, n, 1), n)
+                _take(window, (0, n, 1), n)
         elif i in new:
-            found.shape.append(1)
+            window.shape.append(1)
         elif _bit(masks["shrink_axis"], i):
             at = begin[i] + shape[axis] if begin[i] < 0 else begin[i]
-            found.indexed[i] = axis
-            found.parts.append((at, at + 1, 1))
-            found.kept.append(1)
+            window.indexed[i] = axis
+            window.parts.append((at, at + 1, 1))
+            window.kept.append(1)
         else:
             start = None if _bit(masks["begin"], i) else begin[i]
             stop = None if _bit(masks["end"], i) else end[i]
             low, high, step = slice(start, stop, stride[i]).indices(shape[axis])
-            _take(found, (low, None if high < 0 else high, step), len(range(low, high, step)))
-    for n in shape[len(found.parts) :]:
-        _take(found, (0, n, 1), n)
-    return found
+            _take(window, (low, None if high < 0 else high, step), len(range(low, high, step)))
+    for n in shape[len(window.parts) :]:
+        _take(window, (0, n, 1), n)
+    return window
 
 
-def _take(found: Cuts, part: tuple[int, int | None, int], length: int) -> None:
-    found.parts.append(part)
-    found.kept.append(length)
-    found.shape.append(length)
+def _take(window: Cuts, part: tuple[int, int | None, int], length: int) -> None:
+    window.parts.append(part)
+    window.kept.append(length)
+    window.shape.append(length)
 
 
-def _cut(tensor: Tensor, found: Cuts) -> Tensor:
-    if found.whole:
+def _cut(tensor: Tensor, window: Cuts) -> Tensor:
+    if window.whole:
         return tensor
-    chosen = [i for i, (part, n) in enumerate(zip(found.parts, found.full)) if part != (0, n, 1)]
-    start, stop, step = zip(*(found.parts[i] for i in chosen))
+    chosen = [i for i, (part, n) in enumerate(zip(window.parts, window.full)) if part != (0, n, 1)]
+    start, stop, step = zip(*(window.parts[i] for i in chosen))
     return make(Slice, tensor, axis=chosen, start=start, stop=stop, step=step)
 
 
@@ -106,8 +106,8 @@ def strided_slice(node: Node, value: Value, begins: Value, ends: Value, strides:
         place = _moving(node, tensor.shape, begins, ends, strides)
         part = _cut(dynamic_slice(tensor, place.position, place.axes, [1] * len(place.axes)), place.cuts)
         return reshaped(part, place.cuts.shape)
-    found = cuts(node, tensor.shape, begins, ends, strides)
-    return reshaped(_cut(tensor, found), found.shape)
+    window = cuts(node, tensor.shape, begins, ends, strides)
+    return reshaped(_cut(tensor, window), window.shape)
 
 
 @dataclass
@@ -139,12 +139,12 @@ def _moving(node: Node, shape: tuple[int, ...], begins: Tensor, ends: Value, str
         raise node.error(
             "its begin is computed on the IPU, and then only whole indices (x[i]) give a fixed shape; use tf.gather"
         )
-    known = [np.array([0 if i in moving else entry for i, entry in enumerate(found)]) for found in (begin, end)]
-    found = cuts(node, shape, known[0], known[1], strides)
-    axes = [found.indexed[i] for i in moving]
-    found.full = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
+    known = [np.array([0 if i in moving else entry for i, entry in enumerate(bounds)]) for bounds in (begin, end)]
+    window = cuts(node, shape, known[0], known[1], strides)
+    axes = [window.indexed[i] for i in moving]
+    window.full = tuple(1 if axis in axes else n for axis, n in enumerate(shape))
     position = joined([reshaped(node.tensor(begin[i], INT32), (1,)) for i in moving], 0)
-    return _Moving(axes, position, found)
+    return _Moving(axes, position, window)
 
 
 def _entries(node: Node, index: int, value: Value, unused: int) -> list[Value]:
@@ -159,26 +159,26 @@ def _elements(node: Node, index: int, value: Value) -> list[Value]:
     made = node.op.inputs[index].op
     values = node.importer.values
     if made.type == "Pack" and all(id(t) in values for t in made.inputs):
-        found = [values[id(t)] for t in made.inputs]
-        return [int(v) if isinstance(v, np.ndarray) else v for v in found]
+        operands = [values[id(t)] for t in made.inputs]
+        return [int(v) if isinstance(v, np.ndarray) else v for v in operands]
     return [cut(value, 0, i, i + 1) for i in range(value.shape[0])]
 
 
 @op("StridedSliceGrad")
 def strided_slice_grad(node: Node, shape: Value, begins: Value, ends: Value, strides: Value, tensor: Tensor) -> Tensor:
     """Zeros with the gradient where the slice was taken."""
-    wanted = node.integers(shape, "the shape")
+    dims = node.integers(shape, "the shape")
     if isinstance(begins, Tensor):
-        place = _moving(node, wanted, begins, ends, strides)
+        place = _moving(node, dims, begins, ends, strides)
         part = _padded(reshaped(tensor, place.cuts.kept), place.cuts)
         sizes = (1,) * len(place.axes)
-        return make(DynamicSlicePadGrad, part, place.position, axes=tuple(place.axes), sizes=sizes, shape=wanted)
-    found = cuts(node, wanted, begins, ends, strides)
-    return _padded(reshaped(tensor, found.kept), found)
+        return make(DynamicSlicePadGrad, part, place.position, axes=tuple(place.axes), sizes=sizes, shape=dims)
+    window = cuts(node, dims, begins, ends, strides)
+    return _padded(reshaped(tensor, window.kept), window)
 
 
-def _padded(part: Tensor, found: Cuts) -> Tensor:
-    return part if found.whole else unsliced(part, found.full, found.parts)
+def _padded(part: Tensor, window: Cuts) -> Tensor:
+    return part if window.whole else unsliced(part, window.full, window.parts)
 
 
 @op("TensorStridedSliceUpdate")
@@ -187,14 +187,14 @@ def strided_slice_update(node: Node, whole: Tensor, begins: Value, ends: Value, 
     return replaced_part(whole, cuts(node, whole.shape, begins, ends, strides), part)
 
 
-def replaced_part(tensor: Tensor, found: Cuts, part: Tensor) -> Tensor:
+def replaced_part(tensor: Tensor, window: Cuts, part: Tensor) -> Tensor:
     """A tensor with the part that ``found`` describes replaced."""
-    part = reshaped(broadcast(part, found.shape), found.kept)
-    if found.whole:
+    part = reshaped(broadcast(part, window.shape), window.kept)
+    if window.whole:
         return part
     inside = np.zeros(tensor.shape, bool)
-    inside[tuple(slice(*p) for p in found.parts)] = True
-    return arithmetic.where(constant(inside, BOOL), unsliced(part, tensor.shape, found.parts), tensor)
+    inside[tuple(slice(*p) for p in window.parts)] = True
+    return arithmetic.where(constant(inside, BOOL), unsliced(part, tensor.shape, window.parts), tensor)
 
 
 @op("DynamicUpdateSlice", "XlaDynamicUpdateSlice")

@@ -391,6 +391,38 @@ def test_an_update_reduces_gradients_in_several_ways():
         np.testing.assert_allclose(weights, 1 - 0.5 * change, rtol=1e-5, atol=1e-6)
 
 
+def test_a_gradient_of_the_program_behind_a_convolution():
+    """Whose axes are in another order on the device: the program's gradient sees TensorFlow's."""
+    configure(auto_select_ipus=2)
+    rows = np.random.default_rng(8).normal(size=(4, 1, 2, 3, 4)).astype(np.float32)
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(Dataset.from_tensor_slices(rows).repeat())
+
+    def first(x):
+        a = tf.get_variable("a", initializer=np.eye(4, dtype=np.float32)[None, None])
+        moving = tf.get_variable("moving", initializer=np.ones(4, np.float32))
+        y = tf.nn.conv2d(x, a, padding="SAME")
+        mean = tf.reduce_mean(y, [0, 1, 2])
+
+        @tf2.custom_gradient
+        def followed(y, moving):
+            return y, lambda dy: (dy, mean)
+
+        return tf.reduce_sum(followed(y, moving))
+
+    def model():
+        return pipelining_ops.pipeline(
+            [first, lambda loss: loss * tf.get_variable("scale", initializer=1.0)],
+            4,
+            infeed_queue=infeed,
+            outfeed_queue=ipu.ipu_outfeed_queue.IPUOutfeedQueue(),
+            optimizer_function=lambda loss: OptimizerFunctionOutput(tf.train.GradientDescentOptimizer(0.5), loss),
+        )
+
+    Compiled(model, [], [infeed]).run()
+    by_shape = {weights.shape: weights for weights in trained_weights()}
+    np.testing.assert_allclose(by_shape[(4,)], 1 - 0.5 * rows.mean((1, 2, 3)).sum(0), rtol=1e-5, atol=1e-6)
+
+
 def test_the_oracle_itself():
     """Its gradients against differences."""
     weights = [w.astype(np.float64) for w in WEIGHTS]

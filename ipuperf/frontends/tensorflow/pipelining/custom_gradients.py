@@ -20,6 +20,7 @@ from ipuperf.ir.attributes import ANYTHING, INTEGER, Attribute
 from ipuperf.ops import Op
 
 from ..importer import Resource, Value, resource_of, tensor_of
+from ..importer.arranged import plain
 from ..importer.markers import is_marker
 from ..importer.node import Node
 from ..importer.tracer import TracedFunction, trace
@@ -89,7 +90,8 @@ def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], re
     Raises:
         GraphError: there are several results, or the gradient reads a variable that the program does not use.
     """
-    op, result = node.op, results[0]
+    # The gradient's function expects the axes of TensorFlow's tensor, whatever a convolution made of them.
+    op, result = node.op, plain(results[0])
     if not isinstance(result, Tensor) or is_marker(op.inputs[0].op):
         return list(results)
     traced = _traced(node)
@@ -101,7 +103,7 @@ def with_custom_gradient(frame: Frame, node: Node, operands: Sequence[Value], re
 
     skipped = int(op.type == "IdentityN")  # whose first operand is the result
     placed = {i: place(v) for i, v in enumerate(operands) if i >= skipped and isinstance(v, Tensor)}
-    operands_read = [_taken(node, t) for t in traced.captured]
+    operands_read = [plain(_taken(node, t)) for t in traced.captured]
     read = {v: place(_read(frame, node, v)) for v in operands_read if isinstance(v, Resource)}
     captured = [place(v) if isinstance(v, Tensor) else v for v in operands_read]
     op_made = frame.create(

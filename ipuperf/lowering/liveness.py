@@ -169,10 +169,11 @@ class LivenessWalk:
 
     def _place(self, profile: Profile, operands: Sequence[Storage | None]) -> list[Storage | None]:
         """Insert a call's profile at the current step; return the storages of its results."""
+        tracks = self._tracks
         for storage, use in zip(operands, profile.uses, strict=True):
-            if storage is not None and use >= 0:
-                # One tensor may be several operands, so its last use is the latest of theirs.
-                storage.end = max(storage.end, self._now(storage.ipu) + use)
+            # One tensor may be several operands, so its last use is the latest of theirs.
+            if storage is not None and use >= 0 and (end := tracks[storage.ipu].length + use) > storage.end:
+                storage.end = end
         placed = {ipu: self._tracks[ipu].place(block) for ipu, block in profile.blocks.items()}
         return [self._result(output, operands, placed) for output in profile.outputs]
 
@@ -265,14 +266,10 @@ class LivenessWalk:
         self._use([lowered_op.operands[index] for index in copied], storages)
         # Every trip has the same live set, so one trip is enough.
         for body, trips in lowered_op.calls:
-            operands = [
-                None
-                if caller not in storages
-                else self._copy(body, callee, op)
-                if index in copied
-                else storages[caller]
-                for index, (callee, caller) in enumerate(zip(body.graph.inputs, lowered_op.operands, strict=True))
-            ]
+            operands = list(map(storages.get, lowered_op.operands))
+            for index in sorted(copied):
+                if operands[index] is not None:
+                    operands[index] = self._copy(body, body.graph.inputs[index], op)
             profile = self._profile(body, tuple(None if storage is None else storage.ipu for storage in operands))
             results = self._place(profile, operands)
             self._pass(lowered_op.copies.after_trip)

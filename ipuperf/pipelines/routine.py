@@ -25,6 +25,7 @@ class Routine(Scope):
         self.arguments: dict[Hashable, Tensor] = {}
         self.results: dict[Hashable, Tensor] = {}
         self.local: dict[Hashable, Tensor] = {}  # values that several ops of this graph share
+        self._captured_in: dict[Scope, dict[Tensor, Tensor]] = {}  # captured tensors as those of each caller
 
     def argument(self, key: Hashable, spec: TensorSpec, name: str) -> Tensor:
         """The argument with this key; its first use makes a new input."""
@@ -43,10 +44,15 @@ class Routine(Scope):
     def call(self, scope: Scope, values: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
         """Call the routine from ``scope``; gives the results as tensors of ``scope``. ``values`` holds (at least) its
         arguments."""
+        # A window after the other calls the routine with the same tensors around it.
+        captured = self._captured_in.get(scope)
+        if captured is None or len(captured) != len(self.captured):
+            captured = {image: scope.get(tensor) for tensor, image in self.captured.items()}
+            self._captured_in[scope] = captured
+        operand = {**captured, **{image: values[key] for key, image in self.arguments.items()}}
         # Operands follow the order of the graph's inputs, which arguments and captured tensors share.
-        operand = {image: values[key] for key, image in self.arguments.items()}
-        operand.update({image: scope.get(tensor) for tensor, image in self.captured.items()})
+        operands = [operand[tensor] for tensor in self.graph.inputs]
         names = [tensor.name for tensor in self.results.values()]
         with scope.on(self.ipu), CONTEXT.phase(self.phase):
-            call = scope.create(Call, [operand[tensor] for tensor in self.graph.inputs], names, callee=self.graph)
+            call = scope.create(Call, operands, names, callee=self.graph)
         return dict(zip(self.results, call.outputs, strict=True))

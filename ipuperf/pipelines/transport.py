@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ipuperf.functions import make
@@ -53,6 +54,11 @@ class Hop:
     destination: int
     source: Tensor | None
     target: Tensor
+
+    @cached_property
+    def idle(self) -> TensorSpec:
+        """The spec of what an idle stage sends."""
+        return TensorSpec(self.spec.shape, self.spec.dtype)
 
     @property
     def phase(self) -> Phase:
@@ -272,7 +278,7 @@ class Transport:
     def _undefined(self, scope: Scope, hop: Hop) -> Tensor:
         """A new tensor like the hop's on its origin, with no particular contents."""
         with scope.on(hop.origin), CONTEXT.phase(hop.phase):
-            return undefined(TensorSpec(hop.spec.shape, hop.spec.dtype), "idle")
+            return undefined(hop.idle, "idle")
 
     def bytes_per_step(self) -> Iterator[tuple[int, int, int]]:
         """(from IPU, to IPU, bytes) of every hop between IPUs."""

@@ -29,8 +29,9 @@ def test_an_uneven_pipeline_names_its_stage_and_a_split_that_takes_what_is_said(
     (trial,) = found.trials
     assert trial.what.startswith("move fc3 from stage 0 to stage 1; stage 0 has ")
     assert trial.cycles == pytest.approx(cycles_of(case.run(EVEN)), rel=1e-3)
-    (line,) = levers_text(case.rerun(folder).trace, found).split("\n\n")[0].splitlines()[1:]
+    line, place = levers_text(case.rerun(folder).trace, found).split("\n\n")[0].splitlines()[1:]
     assert re.match(r" +-\S+ us +-\d+\.\d %  move fc3 from stage 0 to stage 1; stage 0 has \d+ % of the work", line)
+    assert place.strip() == "+ # fc3 in stage 1"
 
 
 def test_layers_are_named_for_their_modules_and_keep_their_ops(case: Case) -> None:

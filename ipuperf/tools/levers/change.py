@@ -97,7 +97,7 @@ def _place(line: str) -> str:
     if keyword := re.match(r"[-+] \w+=", line):
         return keyword[0]
     if line.startswith("+ #"):
-        return re.sub(r"\d+", "", line)
+        return re.sub(r"(?<![\w.])\d+", "", line)  # names of layers keep theirs
     if line.startswith("- ") or "(" not in line:
         return line
     call, arguments = line.split("(", 1)

@@ -44,15 +44,14 @@ class _Chain:
             start += count
         return stage_cycles
 
-    def moves(self, division: Division) -> str:
-        """The moves that lead to a division, in words."""
+    def moves(self, division: Division) -> list[tuple[str, int, int]]:
+        """The moves that lead to a division: names of layers, their old and their new stage."""
         old_stages, new_stages = _stages(self.division), _stages(division)
         moved: dict[tuple[int, int], list[str]] = {}
         for layer, old, new in zip(self.layers, old_stages, new_stages, strict=True):
             if old != new:
                 moved.setdefault((old, new), []).append(layer.name)
-        parts = [f"{_named(names)} from stage {old} to stage {new}" for (old, new), names in sorted(moved.items())]
-        return "move " + " and ".join(parts)
+        return [(_named(names), old, new) for (old, new), names in sorted(moved.items())]
 
     def uneven(self) -> str:
         """The stage with most of the work, in words."""
@@ -89,8 +88,14 @@ class StageDivision(Lever):
         yield min(trials, key=lambda trial: (not trial.fits, trial.cycles))
 
     def _trial(self, run: Rerun, chain: _Chain, division: Division) -> Trial:
-        what = f"{chain.moves(division)}; {chain.uneven()}"
-        return simulated(run, ProgramChange(what, of_pipeline=partial(divided, division=division)))
+        moves = chain.moves(division)
+        what = " and ".join(f"{names} from stage {old} to stage {new}" for names, old, new in moves)
+        # Where a block begins is said in many ways, so the lines name the places.
+        diff = tuple(f"+ # {names} in stage {new}" for names, _, new in moves)
+        change = ProgramChange(
+            f"move {what}; {chain.uneven()}", diff=diff, of_pipeline=partial(divided, division=division)
+        )
+        return simulated(run, change)
 
 
 def _chain(request: BuildRequest, run: Rerun) -> _Chain:

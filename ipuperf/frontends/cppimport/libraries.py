@@ -1,8 +1,9 @@
-"""Libraries of C++ ops: what a program loads is not compiled, so ops of known sources stand for it.
+"""Libraries of C++ ops: ops of known sources stand for what a program loads, or its sources are recorded.
 
 Whichever way a program loads a library (``examples_utils.load_lib``, ``ctypes``), its sources decide. Sources that are
-known by their digest register the ops that are built in for them. Patterns of PopART alone are without effect. Of all
-others each op has to be described in Python before the library is loaded.
+known by their digest register the ops that are built in for them. Patterns of PopART alone are without effect. Other
+ops record themselves (:mod:`.recorder`), unless they were described in Python before. Where there is no compiler, each
+has to be.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from ipuperf.ops.updates.moving_average import ExpMovAvg
 from ipuperf.runtime.custom_ops import Identifier, register, registered
 from ipuperf.runtime.effects import tell
 
-from . import is_vendors, refused
-from .recorder import described_by, library_of, records
+from . import refused
+from .recorder import described_by, is_vendors, library_of, records
 from .sources import digest, without_comments
 
 _REMAP: Mapping[Identifier, type[Op]] = {("RemapCE", "ai.graphcore", 1): Remap}

@@ -1,4 +1,4 @@
-"""Libraries of C++ ops that a program loads with ``ctypes``: they cannot be compiled without the vendor's headers.
+"""Libraries of C++ ops that a program loads with ``ctypes``: without the vendor's own libraries no linker takes them.
 
 While :func:`~ipuperf.runtime.install.install` holds, a shared library that is not there, or that the linker does not
 take, is answered with the ops of its C++ sources (``ipuperf.cppimport.libraries``). Any other is loaded as ever.

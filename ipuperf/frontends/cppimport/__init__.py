@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,18 +22,13 @@ from ipuperf.runtime.custom_ops import CppOpError
 from ipuperf.runtime.install import as_installed
 
 from .bindings import binding_of
-from .recorder import records, with_headers
+from .recorder import is_vendors, records, with_headers
 from .recorder.modules import recorded_module
 from .sources import digest
 
 #: Digests of sources (:mod:`.sources`) whose op ``poptorch.custom_op`` finds by its name, so that loading them does
 #: nothing: ``optimum/graphcore/custom_ops/group_quantize_decompress`` of Optimum Graphcore 0.7.1 (PyPI).
 BUILT_IN_SOURCES = frozenset({"50151d4f02d691334729441a3fe79dfa2f4860e02781b5645552531d547ba5a5"})
-
-#: An include of PopART, Poplar or one of PopLibs.
-_VENDOR = re.compile(
-    r"^\s*#\s*include\s*[<\"](popart|poplar|poplin|popnn|popops|poprand|popsparse|poputil|gcl)\b", re.M
-)
 
 #: Settings of the real cppimport; ``load_lib`` sets how long it waits for a lock.
 settings: dict[str, Any] = {}
@@ -112,11 +106,6 @@ def build_all(root_directory: str | Path, **_options: Any) -> None:
     for path in sorted(Path(root_directory).rglob("*.cpp")):
         if is_module(path):
             build_filepath(path)
-
-
-def is_vendors(text: str) -> bool:
-    """Whether a C++ source includes the vendor's headers."""
-    return bool(_VENDOR.search(text))
 
 
 def is_recorded(source: str | Path) -> bool:

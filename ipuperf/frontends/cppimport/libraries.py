@@ -1,8 +1,9 @@
-"""Libraries of C++ ops: what a program loads is not compiled, so ops of known sources stand for it.
+"""Libraries of C++ ops: ops of known sources stand for what a program loads, or its sources are recorded.
 
 Whichever way a program loads a library (``examples_utils.load_lib``, ``ctypes``), its sources decide. Sources that are
-known by their digest register the ops that are built in for them. Patterns of PopART alone are without effect. Of all
-others each op has to be described in Python before the library is loaded.
+known by their digest register the ops that are built in for them. Patterns of PopART alone are without effect. Other
+ops record themselves (:mod:`.recorder`), unless they were described in Python before. Where there is no compiler, each
+has to be.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from ipuperf.ops.updates.moving_average import ExpMovAvg
 from ipuperf.runtime.custom_ops import Identifier, register, registered
 from ipuperf.runtime.effects import tell
 
-from . import is_vendors, refused
-from .recorder import described_by, library_of, records
+from . import refused
+from .recorder import described_by, is_vendors, library_of, records
 from .sources import digest, without_comments
 
 _REMAP: Mapping[Identifier, type[Op]] = {("RemapCE", "ai.graphcore", 1): Remap}

@@ -55,7 +55,7 @@ def custom_op(
     """An op of a program's own, by the name it was given with :func:`register`; or ``FastGatherLastDim`` of domain
     ``poptorch.custom_ops``, a gather along the last axis, which PopTorch brings along, or ``GroupQuantizeDecompress``
     of Optimum Graphcore's domain ``optimum.custom_ops``; or an op of PopART's own (:mod:`.popart_ops`) or between
-    replicas (:mod:`.collective_ops`); or one whose C++ source is known, once its library is loaded
+    replicas (:mod:`.collective_ops`); or one of a library in C++, once that is loaded
     (``ipuperf.cppimport.libraries``).
 
     Args:
@@ -75,7 +75,7 @@ def custom_op(
     if identifier not in {**NATIVE, **COLLECTIVES} and runtime_ops.registered(identifier) is None:
         raise UnsupportedError(
             f"poptorch.custom_op ({name}) is not supported: there is no op {name!r} of domain {domain!r}, version "
-            f"{domain_version}, here, and C++ is not compiled; describe it in Python and register it with "
+            f"{domain_version}, here; load the library of its C++, or describe it in Python and register it with "
             "ipuperf.poptorch.custom_ops.register, see docs/how-to/adding-a-custom-op.md"
         )
     if recorder() is None:

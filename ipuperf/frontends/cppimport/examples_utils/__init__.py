@@ -1,9 +1,9 @@
 """``examples_utils`` where that package is not installed: ``load_lib``, ``parse_yaml_config`` and ``parsing``.
 
 PopTorch applications load custom ops and patterns of PopART this way. A custom op computes something: it is known by
-its source, described in Python, or refused with :mod:`ipuperf.cppimport`'s error. A pattern rewrites PopART's graph
-into another that computes the same (in place, in another order, with fewer copies). ipuperf's graphs are not PopART's,
-so a library of patterns alone has no effect, and a note says so.
+its source, described in Python, recorded, or refused with :mod:`ipuperf.cppimport`'s error. A pattern rewrites
+PopART's graph into another that computes the same (in place, in another order, with fewer copies). ipuperf's graphs are
+not PopART's, so a library of patterns alone has no effect, and a note says so.
 Names: graphcore/examples-utils, ``load_lib_utils``. An installed or nearer package of that name is found first.
 """
 
@@ -23,7 +23,7 @@ def load_lib(filepath: str | Path, timeout: int = 300) -> ctypes.PyDLL:
 
     Args:
         filepath: the C++ source.
-        timeout: seconds to wait for another process that compiles it; unused, as nothing is compiled.
+        timeout: seconds to wait for another process that compiles it; unused, as files appear whole.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -33,6 +33,7 @@ from ipuperf.runtime.custom_ops import CppOpError
 
 HERE = Path(__file__).parent
 _VENDORS = "popart|poplar|poplin|popnn|popops|poprand|popsparse|poputil|gcl|snap|onnx|poprithms|pybind11"
+#: An include of the vendor's, or of what its ops use besides.
 _VENDOR = re.compile(rf'^[ \t]*#[ \t]*include[ \t]*[<"]((?:{_VENDORS})/[^">]+)[">]', re.MULTILINE)
 _LOCAL = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 _LISTED = re.compile(r"""cfg\s*\[\s*['"]sources['"]\s*\]\s*=\s*\[([^\]]*)\]""")
@@ -53,6 +54,11 @@ class CompileError(CppOpError):
 def compiler() -> str | None:
     """The compiler, or None where there is none."""
     return shutil.which(os.environ.get("CXX") or "g++")
+
+
+def is_vendors(text: str) -> bool:
+    """Whether a C++ source includes the vendor's headers."""
+    return any(not header.startswith(("pybind11/", "onnx/")) for header in _VENDOR.findall(text))
 
 
 def records(source: Path) -> bool:
@@ -91,15 +97,25 @@ def with_headers(sources: Iterable[Path]) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class RecordedCode:
-    """A compiled library.
+    """A compiled library; the same on every machine for the same sources.
 
     Attributes:
-        path: of the shared library.
-        source: the first of its files, for errors.
+        name: of the first of its files.
+        digest: of its sources.
     """
 
-    path: str
-    source: str
+    name: str
+    digest: str
+
+    @property
+    def path(self) -> str:
+        """Where the shared library lies."""
+        return _PLACES[self][0]
+
+    @property
+    def source(self) -> str:
+        """Where the first of its files lies, for errors."""
+        return _PLACES[self][1]
 
     @property
     def contents(self) -> dict[str, Any]:
@@ -120,6 +136,9 @@ class RecordedCode:
         text = _written(request)
         answer: dict[str, Any] = json.loads(_functions(self.path).ipuperf_record(text, len(text)))
         return answer
+
+
+_PLACES: dict[RecordedCode, tuple[str, str]] = {}
 
 
 @functools.cache
@@ -165,16 +184,19 @@ def compiled(sources: Sequence[Path]) -> RecordedCode:
         command += ["-fno-gnu-unique", "-Wl,--no-undefined"]
     own = sorted(path for path in HERE.rglob("*") if path.suffix in (".hpp", ".cpp"))
     files = sorted(with_headers([path.resolve() for path in sources]))
-    digest = hashlib.sha256(repr(command).encode())
-    for path in (*own, *files):
-        digest.update(str(path).encode() + b"\0" + path.read_bytes())
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    code = RecordedCode(sources[0].name, digest.hexdigest())
+    digest.update(repr((command, files)).encode() + b"".join(path.read_bytes() for path in own))
     folder = cache_folder() or _folder_of_process()
     library = folder / f"{digest.hexdigest()}.so"
     if library.is_file():
         use(library)
     else:
         _compile(command, [path.resolve() for path in sources], files, library)
-    return RecordedCode(str(library), str(sources[0]))
+    _PLACES[code] = (str(library), str(sources[0]))
+    return code
 
 
 @functools.cache
@@ -380,5 +402,5 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is no number, text or list of these, so an op in C++ cannot be recorded with it")
 
 
-__all__ = ["CompileError", "LibraryOp", "RecordedCode", "beside", "compiled", "compiler", "described_by"]
+__all__ = ["CompileError", "LibraryOp", "RecordedCode", "beside", "compiled", "compiler", "described_by", "is_vendors"]
 __all__ += ["library_of", "op_class", "parts", "plain", "records", "specs_of", "with_headers"]

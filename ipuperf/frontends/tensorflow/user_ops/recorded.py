@@ -9,8 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ipuperf.frontends.cppimport import is_vendors
-from ipuperf.frontends.cppimport.recorder import LibraryOp, library_of, records, specs_of
+from ipuperf.frontends.cppimport.recorder import LibraryOp, is_vendors, library_of, records, specs_of
 from ipuperf.frontends.tensorflow.importer import Importer, MadeBy, Value, marker, tensor_of
 from ipuperf.frontends.tensorflow.importer.values import DTYPES
 from ipuperf.functions import make_all

@@ -348,12 +348,12 @@ class Weights:
             remote_store(*variable.remote, weight)
         # A combined accumulator is the optimiser's state, which has to survive the update.
         if self.accumulates and not combined:
-            users = [op for op in routine.graph.ops if gradient.accumulated in op.inputs]
             cleared = make(AccumulatorZero, gradient.accumulated)
             if self._training.replica_reduction == "none":
                 # Collectives of the rule read the accumulator itself, for other parameters too.
-                for user in users:
-                    routine.graph.constrain(user, routine.graph.ops[-1])
+                *earlier, last = routine.graph.ops
+                for user in (op for op in earlier if gradient.accumulated in op.inputs):
+                    routine.graph.constrain(user, last)
             if gradient.stored is not None:
                 remote_store(gradient.stored, 0, cleared)
 

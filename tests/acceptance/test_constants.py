@@ -48,7 +48,7 @@ CONSTANTS = {
         lowering/again.py _PROGRAMS _NUMBERS,
         ops/recorded.py _MOST_REPEATS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
-        lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ATOM _ARRAY _VECTOR _OBJECT _ROW _SHIFT,
+        lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ROW _SHIFT,
         lowering/planner/multi.py _ABOVE, lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
         lowering/planner/search.py _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT

@@ -14,7 +14,7 @@ from ipuperf import cppimport
 from ipuperf.cppimport.sources import digest
 from ipuperf.runtime.install import install, uninstall
 
-OF_A_TEST = ("own_ops", "ipuperf.cppimport.", "ipuperf.frontends.cppimport.")
+OF_A_TEST = ("own_ops", "ipuperf.cppimport.imp", "ipuperf.frontends.cppimport.imp")
 """Modules that a test imports anew."""
 SOURCE = "// cppimport\n#include <popart/op.hpp>\n"
 

@@ -14,7 +14,7 @@ from ipuperf.ir.attributes import INTEGER, Attribute
 
 from ..base import Arrays, Environment, Gradients, Kernel, Op
 from ..binding import Step, WorkingArrays
-from ..norms.shared import fused
+from ..elementwise.arithmetic import elementwise_work
 from ..work import Copy, Work
 
 
@@ -81,14 +81,18 @@ class RotaryPosEmbed(Op):
         return [builder.op(back, [grad, *tables], **self.attributes), None, None]
 
     def work(self) -> Sequence[Work]:
-        """Two generated expressions over four operands, three operations each, then a copy into the layout of x
-        (``rotary_pos_embedx.cpp``)."""
-        x = self.outputs[0].spec
+        """Two expressions of three operations, then a copy into the layout of x (``rotary_pos_embedx.cpp``). The tables
+        have one line for all heads, and popops generates no vertex for operands of several shapes
+        (``lib/popops/ExpressionGenerator.cpp`` analyseExpr), so each operation is a compute set of its own."""
+        x, table = self.outputs[0].spec, self.inputs[1].spec.shape
         if not x.elements:
             return []
-        # Pairs of elements, each computed by both expressions.
-        half = x.elements // x.shape[3] * (self.rotary_dim // 2)
-        return [fused("rotary_real", x.dtype, half, 4, 3), fused("rotary_imag", x.dtype, half, 4, 3), Copy(x.bytes)]
+        half = (*x.shape[:3], self.rotary_dim // 2)
+        turned = elementwise_work("MULTIPLY", x.dtype, half, (*table[:2], 1, table[2]), half)
+        works: list[Work] = []
+        for name in ("SUBTRACT", "ADD"):
+            works += [*turned, *turned, *elementwise_work(name, x.dtype, half, half, half)]
+        return [*works, Copy(x.bytes)]
 
 
 class RotaryPosEmbedGrad(RotaryPosEmbed):

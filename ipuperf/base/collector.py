@@ -10,6 +10,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_MANY = 100_000
+"""Objects of a section that are worth the trouble: how many a program has frozen is counted one by one."""
 _MOST = 3_000_000
 """Objects that no collection has seen, before there is one."""
 
@@ -34,12 +36,18 @@ def collector_paused() -> Iterator[None]:
     finally:
         # Nested uses leave it off until the outermost one ends.
         if enabled:
-            _Unseen.objects += gc.get_count()[0]
-            if _Unseen.objects > _MOST:
-                gc.collect()
-                _Unseen.objects = 0
-            # What the user has frozen stays so.
-            elif not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
+            if gc.get_count()[0] > _MANY:
+                _settle()
             gc.enable()
+
+
+def _settle() -> None:
+    """Count what is young as old, or collect where there is too much of that."""
+    _Unseen.objects += gc.get_count()[0]
+    if _Unseen.objects > _MOST:
+        gc.collect()
+        _Unseen.objects = 0
+    # What the user has frozen stays so.
+    elif not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()

@@ -15,19 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ipuperf.ir import INT32, UINT32, DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import DTYPE, INTEGER, INTEGERS, NAMED_FLOATING, NUMBER, Attribute, optional
-from ipuperf.machine import Chip
 
 from . import half, vertices
 from .base import Arrays, Environment, Gradients, Kernel, Op, rows
 from .binding import elementwise, sequence, working_dtype
 from .formula import compile_formula
 from .work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 #: Probabilities are whole multiples of 2^-16, as in poprand's bernoulli and dropout vertices.
 LEVELS = 1 << 16

@@ -10,18 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.base.near_names import did_you_mean
 from ipuperf.ir import FLOAT16, FLOAT32, INT32, DType
-from ipuperf.machine import Chip
 
 from . import randomness, vertices
 from .selection import gather
 from .selection.dynamic import slice_cycles
 from .updates.update_vertices import fused_cycles, scaled_add_cycles, type_names
 from .work import Reduction, TileCycles, Vertices
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 #: Elements of the rows of broadcasts, and indices of gathers, that the estimates assume.
 ROW, INDICES = 16, 48

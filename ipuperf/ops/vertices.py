@@ -19,14 +19,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ipuperf.ir import DType
-from ipuperf.machine import Chip
 
 from .work import Reduction, TileCycles, Vertices
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 VECTOR = -1
 SCALAR = 0

@@ -23,6 +23,7 @@ from ipuperf.tensorflow import config as tf_config
 from ipuperf.tensorflow.state import isolated
 
 UNREAD = {
+    ("frontends/poptorch_geometric/radius.py", "near(num_workers)"): "threads of the host; the result is the same",
     ("lowering/steps/base.py", "Step.with_trips(trips)"): "a step without a loop has no trips; loops override it",
     ("frontends/poptorch/aten/norms.py", "layer_norm(cudnn_enable)"): "chooses a kernel of the GPU",
     ("frontends/poptorch/aten/norms.py", "group_norm(cudnn_enabled)"): "chooses a kernel of the GPU",

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -30,13 +30,15 @@ from ipuperf.ir import (
     TensorSpec,
 )
 from ipuperf.ir.attributes import NUMBER, Attribute
-from ipuperf.machine import Chip
 
 from .. import vertices
 from ..base import Arrays, Environment, Gradients, Kernel, Op
 from ..binding import Step, WorkingArrays, scalar
 from ..transfers.collectives import over_group
 from ..work import GroupCollective, Reduction, Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 
 def statistics_dtype(dtype: DType) -> DType:

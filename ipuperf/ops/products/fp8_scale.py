@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ipuperf.ir import INT32, DType, TensorSpec, float8
 from ipuperf.ir.attributes import DTYPE, Attribute
-from ipuperf.machine import Chip
 
 from .. import vertices
 from ..custom import CustomOp
 from ..selection.histogram import compare_with_levels
 from ..work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 #: Scales that are tried.
 SCALES = range(-31, 32)

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ipuperf.ir import DType, DTypeError, TensorSpec
 from ipuperf.ir.attributes import ANYTHING, Attribute
-from ipuperf.machine import Chip
 
 from .. import vertices
 from ..custom import CustomOp
 from ..work import Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 #: 4-bit numbers in a 16-bit word, and how far each is shifted, the first one in the highest bits.
 PACKED = 4

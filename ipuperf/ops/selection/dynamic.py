@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ipuperf.ir import DType, DTypeError, GradientBuilder, IrError, Tensor, TensorSpec
 from ipuperf.ir.attributes import INTEGERS, NUMBER, Attribute
-from ipuperf.machine import Chip
 
 from .. import vertices
 from ..axes import wrapped
@@ -24,6 +23,9 @@ from ..base import Arrays, Environment, Gradients, Kernel, Op, rows
 from ..binding import sequence
 from ..shape import copy_work
 from ..work import SliceVertices, TileCycles, Vertices, Work
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 Region = tuple[tuple[slice, ...], tuple[slice, ...]]
 

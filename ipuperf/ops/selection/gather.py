@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ipuperf.ir import DType, DTypeError, GradientBuilder, Tensor, TensorSpec
 from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, optional
-from ipuperf.machine import Chip
 
 from .. import shape, vertices
 from ..axes import axis_of, wrapped
@@ -25,6 +24,9 @@ from ..binding import Step, align, contiguous, result_buffer, sequence
 from ..reductions import axes_reduced as reduce
 from ..work import DEFAULT_SHARE, Lookup, TableUpdate, Vertices, Work
 from .dynamic import DynamicIndexError
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 INDEX_TYPES = ("int32", "uint32", "int64")
 

@@ -6,12 +6,16 @@ Sources: ``docs/reference/cycles.md`` 2.7 (PopLibs ``lib/popops/ExpressionGenera
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ipuperf.ir import DType
-from ipuperf.machine import Chip
 
 from ..work import TileCycles
+
+if TYPE_CHECKING:
+    from ipuperf.machine import Chip
 
 _SHORT = {"float16": "half", "float32": "float"}
 

@@ -1,5 +1,9 @@
 """The rest of ``tensorflow.python.ipu``: functions against TensorFlow on the CPU, and names that are refused."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -210,3 +214,22 @@ def test_one_process_is_all_there_is():
         assert strategy.run(tf2.function(lambda: tf2.constant(1.0) + 1.0)).numpy() == 2
     with pytest.raises(NotImplementedError, match="add_ipu_cross_replica_reductions"):
         ipu.distributed.popdist_strategy.PopDistStrategy(add_ipu_cross_replica_reductions=False)
+
+
+EACH_FIRST = """
+import importlib, os, pkgutil
+import tensorflow, tf_keras
+from ipuperf.frontends.tensorflow import facade
+for module in pkgutil.iter_modules(facade.__path__, facade.__name__ + "."):
+    if not (child := os.fork()):
+        importlib.import_module(module.name)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, module.name
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each module is imported in a copy of one process")
+def test_each_module_can_be_the_first(monkeypatch):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    subprocess.run([sys.executable, "-c", EACH_FIRST], check=True, timeout=300)

@@ -26,7 +26,7 @@ from ..programs import devices
 from ..programs.outfeed import OutfeedStore
 from ..programs.program import TracedProgram
 from ..state import state
-from .accumulation import accumulator_dtype
+from .accumulation import GradientAccumulationReductionMethod, accumulator_dtype
 from .custom_gradients import tap
 from .rule import PipelineRule
 from .stages import StageImporter, StageLink
@@ -276,6 +276,12 @@ class _Writer:
             raise NotImplementedError(
                 "pipeline: gradients of some variables are reduced over the replicas in another way, as a list "
                 "(ReplicaContext.all_reduce); reduce each by itself, with cross_replica_ops"
+            )
+        # Such an update may read an accumulator before it is divided.
+        if itself and arguments.reduction_method is not GradientAccumulationReductionMethod.SUM:
+            raise NotImplementedError(
+                "pipeline: gradients of some variables are reduced over the replicas in another way, which works "
+                f"with the sum of micro-batches only; reduction_method is {arguments.reduction_method.name}"
             )
         # Replicas whose gradients are not reduced would train apart without an error.
         if program.ir.replication_factor > 1 and traced.reduction is None:

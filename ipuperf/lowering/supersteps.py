@@ -97,7 +97,8 @@ def lowers(kind: type[w.Work]) -> Callable[[Lowers], Lowers]:
 
 def is_extended() -> bool:
     """Whether somebody else's code lowers some kind of work: no digest of our code then says what lowering gives."""
-    return any(not function.__module__.startswith("ipuperf.") for function in _LOWERINGS.values())
+    # Code that is executed as text may have no module.
+    return any(not str(function.__module__).startswith("ipuperf.") for function in _LOWERINGS.values())
 
 
 class Superstepper:

@@ -11,20 +11,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from ipuperf import cppimport, poptorch, popxl
-from ipuperf import popxl_addons as addons
-from ipuperf.cppimport import CppOpError
-from ipuperf.frontends.cppimport import recorder as recorders
-from ipuperf.ir import FLOAT16, FLOAT32, IrError
-from ipuperf.machine import load_machine
-from ipuperf.ops.updates.update_vertices import fused_cycles
-from ipuperf.popxl import ops
-from ipuperf.popxl.context import get_current_context
-from ipuperf.popxl.custom_ops import custom_op
-from ipuperf.runtime import custom_ops
-from ipuperf.runtime.install import install, uninstall
+torch = pytest.importorskip("torch")
+
+from ipuperf import cppimport, poptorch, popxl  # noqa: E402
+from ipuperf import popxl_addons as addons  # noqa: E402
+from ipuperf.cppimport import CppOpError  # noqa: E402
+from ipuperf.frontends.cppimport import recorder as recorders  # noqa: E402
+from ipuperf.ir import FLOAT16, FLOAT32, IrError  # noqa: E402
+from ipuperf.machine import load_machine  # noqa: E402
+from ipuperf.ops.updates.update_vertices import fused_cycles  # noqa: E402
+from ipuperf.popxl import ops  # noqa: E402
+from ipuperf.popxl.context import get_current_context  # noqa: E402
+from ipuperf.popxl.custom_ops import custom_op  # noqa: E402
+from ipuperf.runtime import custom_ops  # noqa: E402
+from ipuperf.runtime.install import install, uninstall  # noqa: E402
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++")
 

@@ -533,6 +533,7 @@ def _activation_work(recording: Recording, step: Step) -> list[Work]:
 
 
 def _reduction_work(recording: Recording, step: Step) -> list[Work]:
+    """A reduction without a vertex of its own in PopLibs' tables costs what the largest element does."""
     source, out = (recording.nodes[number] for number in (step.reads[0], step.writes[0]))
     name, axes, _ = step.args
     if source.elements == out.elements:

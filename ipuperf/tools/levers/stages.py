@@ -89,11 +89,11 @@ class StageDivision(Lever):
 
     def _trial(self, run: Rerun, chain: _Chain, division: Division) -> Trial:
         moves = chain.moves(division)
-        what = " and ".join(f"{names} from stage {old} to stage {new}" for names, old, new in moves)
+        moved = " and ".join(f"{names} from stage {old} to stage {new}" for names, old, new in moves)
         # Where a block begins is said in many ways, so the lines name the places.
         diff = tuple(f"+ # {names} in stage {new}" for names, _, new in moves)
         change = ProgramChange(
-            f"move {what}; {chain.uneven()}", diff=diff, of_pipeline=partial(divided, division=division)
+            f"move {moved}; {chain.uneven()}", diff=diff, of_pipeline=partial(divided, division=division)
         )
         return simulated(run, change)
 

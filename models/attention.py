@@ -68,6 +68,18 @@ class SelfAttention(nn.Module):
         return F.linear(x, weight, torch.cat(biases) if biases else None)
 
 
+class ExportedGelu(nn.Module):
+    """GELU with the error function, in five ops as PyTorch exports it to ONNX (``torch.onnx``).
+
+    PopRT makes one op of them only where ``enable_erf_gelu`` asks for it (its user guide, 4.1.1). The division is the
+    multiplication that its pass ``replace_div_with_mul`` makes of it, here as in the scale of scores.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``x (1 + erf(x / sqrt(2))) / 2``."""
+        return x * (torch.erf(x * math.sqrt(0.5)) + 1) * 0.5
+
+
 class FeedForward(nn.Module):
     """Two linear layers with an activation between them: GELU (in the tanh form that PopTorch makes of every GELU), or
     another one; ``dropout``: probability to drop what it gives."""

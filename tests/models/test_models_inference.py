@@ -52,6 +52,28 @@ def test_swin_is_that_of_pytorch(models: SimpleNamespace) -> None:
 
 
 @pytest.mark.heavy
+def test_swin_of_hugging_face_is_that_of_pytorch(models: SimpleNamespace) -> None:
+    exported = {"split_qkv": True, "scale_scores": True, "exported_gelu": True}
+    agree(models.swin, models.swin.tiny(**SWIN, **EXACT, **exported))
+
+
+def test_the_forms_of_swin_compute_the_same(models: SimpleNamespace) -> None:
+    """Weights cut into three, scaled scores in place of queries, and GELU in single ops change no value."""
+    swin = models.swin
+    one = spread(swin.model(swin.tiny(**SWIN, **EXACT))).eval()
+    other = swin.model(swin.tiny(**SWIN, **EXACT, split_qkv=True, scale_scores=True, exported_gelu=True)).eval()
+    state = other.state_dict()
+    for name, value in one.state_dict().items():
+        first, joint, last = name.partition("attention.inputs.0.")
+        for number, part in enumerate(value.chunk(3) if joint else [value]):
+            state[f"{first}attention.inputs.{number}.{last}" if joint else name] = part
+    other.load_state_dict(state)
+    images = swin.batch(swin.tiny(**SWIN, **EXACT))[0]
+    # The tanh form of GELU is up to 0.0005 off.
+    torch.testing.assert_close(one(images), other(images), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.heavy
 def test_clip_is_that_of_pytorch(models: SimpleNamespace) -> None:
     """One batch: its scores are between its own images and texts."""
     agree(models.clip, models.clip.ClipOptions(**CLIP, **EXACT))

@@ -12,9 +12,10 @@ from typing import Any
 
 import poptorch
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from ipuperf.models.attention import ExportedGelu, FeedForward
+from ipuperf.models.attention import UNSEEN, ExportedGelu, FeedForward
 from ipuperf.models.classifying import images_and_labels, scores_and_loss
 from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
@@ -46,6 +47,7 @@ class SwinOptions(RunOptions):
         split_qkv, scale_scores: three products for queries, keys and values, and scores that are scaled in place of
             queries, as Hugging Face's Swin has both (``modeling_swin.py``). Microsoft's has neither.
         exported_gelu: GELU in single ops (:class:`~.attention.ExportedGelu`).
+        attention_grain: attention is padded to a multiple of so many places, which the bias hides.
     """
 
     image: int = 224
@@ -59,6 +61,7 @@ class SwinOptions(RunOptions):
     split_qkv: bool = False
     scale_scores: bool = False
     exported_gelu: bool = False
+    attention_grain: int = 1
     layers_per_ipu: tuple[int, ...] = (12,)
 
 
@@ -113,11 +116,14 @@ class WindowAttention(nn.Module):
         self.heads, self.window, self.shift = heads, window, window // 2 if shifted else 0
         self.scale_scores = options.scale_scores
         places = window * window
+        self.padding = -places % options.attention_grain
         widths = [hidden] * 3 if options.split_qkv else [3 * hidden]
         self.inputs = nn.ModuleList([nn.Linear(hidden, width) for width in widths])
         self.output = nn.Linear(hidden, hidden)
-        self.bias = nn.Parameter(torch.zeros(heads, places, places))
-        self.register_buffer("mask", shift_mask(side, window) if shifted else None, persistent=False)
+        bias = F.pad(torch.zeros(heads, places, places), (0, 0, 0, self.padding))
+        self.bias = nn.Parameter(F.pad(bias, (0, self.padding), value=UNSEEN))
+        mask = F.pad(shift_mask(side, window), (0, self.padding, 0, self.padding)) if shifted else None
+        self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The same shape."""
@@ -125,14 +131,17 @@ class WindowAttention(nn.Module):
         if self.shift:
             x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
         windows = windows_of(x, self.window)
+        places = windows.shape[1]
         q, k, v = self.queries_keys_values(windows)
+        if self.padding:
+            q, k, v = (F.pad(part, (0, 0, 0, self.padding)) for part in (q, k, v))
         scale = (hidden // self.heads) ** -0.5
         scores = (q @ k.transpose(2, 3) * scale if self.scale_scores else q * scale @ k.transpose(2, 3)) + self.bias
         if self.mask is not None:
             count = self.mask.shape[0]
             apart = scores.reshape(-1, count, *scores.shape[1:]) + self.mask[:, None].to(scores.dtype)
             scores = apart.reshape(scores.shape)
-        context = (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(windows.shape)
+        context = (torch.softmax(scores, -1) @ v)[:, :, :places].transpose(1, 2).reshape(windows.shape)
         x = joined(self.output(context), self.window, side)
         return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
 

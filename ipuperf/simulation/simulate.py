@@ -126,9 +126,8 @@ def simulate(
     check_host_options(options, program.replicas)
     tree = checked_tree(program, machine, fold, fidelity)
     outcome = partial(_trace, program, machine, tree, fidelity, options)
-    run = partial(
-        played, program, machine, tree, options, seed, fold and fidelity == "phase", fidelity, progress, outcome
-    )
+    folds = fold and fidelity == "phase"
+    run = partial(played, program, machine, tree, options, seed, folds, fidelity, progress, outcome)
     if not symmetry:
         return run(ReplicaClasses.all_apart(program.replicas))
     return with_classes(run, tree, first_classes(program, machine, host_processes))

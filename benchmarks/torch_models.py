@@ -189,8 +189,8 @@ def compiling() -> list[Row]:
 def _compiling_process(folder: str) -> tuple[float, ...]:
     """CPU seconds of two compilations and of the loop in a process of their own, with this cache."""
     code = (
-        "import rows, torch_models as t; t.prepare()\n"
-        "print(t.compile_seconds(64), t.compile_seconds(128), rows.loop_seconds())"
+        "import bounds, torch_models as t; t.prepare()\n"
+        "print(t.compile_seconds(64), t.compile_seconds(128), bounds.loop_seconds())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

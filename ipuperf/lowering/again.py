@@ -136,8 +136,11 @@ def _through(
     if is_extended():
         return lower()
     try:
-        # Everything in it is plain, so its text states everything.
-        key = hashlib.sha256(repr((_value(read), program_description)).encode()).hexdigest()
+        # Everything in it is plain, so its text states everything. Graph by graph, as the text of all is long.
+        digest = hashlib.sha256()
+        for part in (_value(read), *program_description):
+            digest.update(repr(part).encode() + b"\n")
+        key = digest.hexdigest()
     except Unlike:
         return lower()
     program = store.read(key)

@@ -43,6 +43,8 @@ _KEYS: Mapping[type, Callable[[Any], Any] | None] = {**dict.fromkeys(_ATOMS), fl
 """What tells atoms of a class apart; None: their value."""
 _SHIFT = 32
 """Bits of a value's number within its class; the bits above are the number of the class."""
+_AT_ONCE = 65_536
+"""So many values are numbered at once, which bounds the memory that this takes."""
 _ROW = 3
 """Height of a tuple or mapping without another in it (:func:`_height`)."""
 
@@ -142,6 +144,9 @@ class _Writer:
 
     def _codes(self, column: list[Any]) -> np.ndarray:
         """The number of each value: its class, and its number within the class."""
+        if len(column) > _AT_ONCE:
+            parts = [self._codes(column[begin : begin + _AT_ONCE]) for begin in range(0, len(column), _AT_ONCE)]
+            return np.concatenate(parts)
         distinct = dict.fromkeys(map(type, column))
         if len(distinct) == 1:
             return self._codes_of(type(column[0]), column)

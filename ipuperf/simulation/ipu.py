@@ -227,7 +227,7 @@ class IpuProcess(Party):
                     (loop_number, events.now) for loop_number, loop in enumerate(segment.loops) if loop.first == place
                 ]
                 begin = events.now
-                step = tree.leaves[leaf].step
+                step = tree.leaves.steps[leaf]
                 yield from self.tiles.work(
                     tree.slow_tiles(leaf, self._faults, self.tiles.count)
                     if self._faults

@@ -329,7 +329,7 @@ def _totals(copied: _Copied, streams: dict[tuple[str, str], int]) -> dict[int, i
 
 
 def _tiles_used(tree: ProgramTree) -> int:
-    return max((leaf.step.tiles for leaf in tree.leaves if isinstance(leaf.step, LocalStep)), default=1)
+    return max((step.tiles for step in tree.leaves.steps if isinstance(step, LocalStep)), default=1)
 
 
 def _processes(
@@ -420,7 +420,7 @@ def _trace(
         tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run, run_before
     )
     first_ipus = program.placement[0]
-    memory, programs = MemoryTables(program.memory, first_ipus), tree.rows
+    memory, programs = MemoryTables(program.memory, first_ipus), tree.programs
     tables: dict[str, Any] = {
         "ops": lambda: op_rows(program),  # tables that restate the program are made when somebody asks for them
         "plans": lambda: plan_rows(program),

@@ -61,12 +61,13 @@ class SelfAttention(nn.Module):
         if more := -sequence % self.grain:
             q, k, v = (F.pad(part, (0, 0, 0, more)) for part in (q, k, v))
             mask = F.pad(x.new_zeros(1, sequence), (0, more), value=UNSEEN)
-        if self.scale_scores:
-            scores = q @ k.transpose(2, 3) * (1 / math.sqrt(hidden // self.heads))
+        if self.causal:
+            context = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal=True)
+        else:
+            scale = 1 / math.sqrt(hidden // self.heads)
+            scores = q @ k.transpose(2, 3) * scale if self.scale_scores else q * scale @ k.transpose(2, 3)
             weights = F.softmax(scores if mask is None else scores + mask, dim=3)
             context = F.dropout(weights, dropout, dropout > 0) @ v
-        else:
-            context = F.scaled_dot_product_attention(q, k, v, mask, dropout, self.causal)
         return self.output(context[:, :, :sequence].transpose(1, 2).reshape(batch, sequence, hidden))
 
     def joined(self, x: torch.Tensor) -> torch.Tensor:
@@ -159,6 +160,8 @@ class PostNormLayer(nn.Module):
         split_qkv: bool = False,
         joined_qkv: bool = False,
         attention_bias: bool = True,
+        scale_scores: bool = True,
+        activation: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention = SelfAttention(
@@ -168,10 +171,10 @@ class PostNormLayer(nn.Module):
             split_qkv=split_qkv,
             joined_qkv=joined_qkv,
             bias=attention_bias,
-            scale_scores=True,
+            scale_scores=scale_scores,
         )
         self.attention_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
-        self.feed_forward = FeedForward(hidden, inner)
+        self.feed_forward = FeedForward(hidden, inner, activation)
         self.feed_forward_norm: nn.Module = nn.LayerNorm(hidden, epsilon)
         self.dropout = nn.Dropout(dropout)
 

@@ -137,8 +137,8 @@ def _through(
     if is_extended():
         return lower()
     try:
-        # Everything in it is plain. The second version of the format writes equal values as equal bytes. Graph by graph,
-        # as the bytes of all are many.
+        # Everything in it is plain. The second version of the format writes equal values as equal bytes. The graphs go
+        # in one by one, as the bytes of all are many.
         digest = hashlib.sha256()
         for part in (_value(read), *program_description):
             digest.update(marshal.dumps(part, 2))

@@ -223,7 +223,7 @@ def divided(step: Step) -> Step:
     function, arguments, options = step.func, step.args, step.keywords
     if function is np.matmul:
         out = arguments[2] if len(arguments) > 2 else options.get("out")
-        return _divided_product(step, *arguments[:2], out) if isinstance(out, np.ndarray) else step
+        return _divided_product(step, arguments[0], arguments[1], out) if isinstance(out, np.ndarray) else step
     if function is np.copyto and isinstance(arguments[1], np.ndarray) and not options.keys() - {"casting"}:
         parts = cut(arguments[0], arguments[1:], share(arguments[0].size))
         return step if len(parts) == 1 else together([partial(np.copyto, a, b, **options) for a, b in parts])

@@ -59,8 +59,8 @@ def missing(name: str) -> list[str]:
 def measure_here(name: str, repeats: int, path: str) -> None:
     """Measure a module in this process and write its rows to a file."""
     known, found = bounds(name), importlib.import_module(name).rows(repeats)
-    if [row.name for row in found] != list(known):
-        raise SystemExit(f"{name}: rows {[row.name for row in found]}, its BOUNDS have {list(known)}")
+    if unlike := {row.name for row in found} ^ set(known):
+        raise SystemExit(f"{name}: a row without a bound, or a bound without a row: {', '.join(sorted(unlike))}")
     told = [{**vars(row), "ratio": row.ratio, "bound": known[row.name], "module": name} for row in found]
     Path(path).write_text(json.dumps(told))
 

@@ -70,7 +70,9 @@ def measure(name: str, repeats: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.json")
         code = f"import run; run.measure_here({name!r}, {repeats}, {str(path)!r})"
-        done = subprocess.run([sys.executable, "-c", code], cwd=HERE, stdout=subprocess.DEVNULL, check=False)
+        # A program that an earlier run has kept would not be compiled.
+        alone = {**os.environ, "IPUPERF_CACHE": "off"}
+        done = subprocess.run([sys.executable, "-c", code], cwd=HERE, env=alone, stdout=subprocess.DEVNULL, check=False)
         if done.returncode:
             raise click.ClickException(f"{name} ended with exit code {done.returncode}")
         found: list[dict[str, Any]] = json.loads(path.read_text())

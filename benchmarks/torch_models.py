@@ -198,7 +198,7 @@ def _compiling_process(folder: str) -> tuple[float, ...]:
         text=True,
         check=True,
         cwd=Path(__file__).parent,
-        env={**os.environ, "POPTORCH_CACHE_DIR": folder},
+        env={**os.environ, "POPTORCH_CACHE_DIR": folder, "IPUPERF_CACHE": folder},
     )
     return tuple(float(word) for word in done.stdout.split()[-3:])
 

@@ -223,7 +223,7 @@ def divided(step: Step) -> Step:
     function, arguments, options = step.func, step.args, step.keywords
     if function is np.matmul:
         out = arguments[2] if len(arguments) > 2 else options.get("out")
-        return _divided_product(step, *arguments[:2], out) if isinstance(out, np.ndarray) else step
+        return _divided_product(step, arguments[0], arguments[1], out) if isinstance(out, np.ndarray) else step
     if function is np.copyto and isinstance(arguments[1], np.ndarray) and not options.keys() - {"casting"}:
         parts = cut(arguments[0], arguments[1:], share(arguments[0].size))
         return step if len(parts) == 1 else together([partial(np.copyto, a, b, **options) for a, b in parts])
@@ -245,7 +245,7 @@ def _divided_ufunc(step: partial[Any], function: np.ufunc) -> Step:
     parts = cut(out, arrays, share(out.size)) if len(arrays) == len(operands) else []
     if len(parts) < 2:
         return step
-    return together([partial(function, *inputs, part, **options) for part, *inputs in parts])
+    return together([partial(function, *inputs, out=part, **options) for part, *inputs in parts])
 
 
 def _divided_reduction(step: partial[Any]) -> Step:

@@ -245,7 +245,7 @@ def _divided_ufunc(step: partial[Any], function: np.ufunc) -> Step:
     parts = cut(out, arrays, share(out.size)) if len(arrays) == len(operands) else []
     if len(parts) < 2:
         return step
-    return together([partial(function, *inputs, part, **options) for part, *inputs in parts])
+    return together([partial(function, *inputs, out=part, **options) for part, *inputs in parts])
 
 
 def _divided_reduction(step: partial[Any]) -> Step:

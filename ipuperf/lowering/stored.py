@@ -158,7 +158,7 @@ class _Writer:
 
     def _codes_of(self, kind: type, values: list[Any]) -> np.ndarray:
         # The program keeps its values alive meanwhile, so their identities stay unique.
-        tell = _content if kind is np.ndarray else _KEYS.get(kind, id)
+        tell = _contents() if kind is np.ndarray else _KEYS.get(kind, id)
         keys = values if tell is None else list(map(tell, values))
         known = self._known.setdefault(kind, {})
         by_key = dict.fromkeys(keys) if tell is None else dict(zip(keys, values, strict=True))
@@ -223,11 +223,18 @@ def _height(kind: type) -> int:
     return 0 if kind in _ATOMS else 1 if kind is np.ndarray else _ROW if issubclass(kind, (tuple, dict)) else 2
 
 
-def _content(array: np.ndarray) -> bytes:
-    """What tells arrays apart: equal ones become one."""
-    if array.dtype != np.int64 or array.ndim != 1:
-        raise _unlisted(array)
-    return array.tobytes()
+def _contents() -> Callable[[np.ndarray], bytes]:
+    """What tells arrays apart: equal ones become one. A column has many arrays twice, whose bytes are taken once."""
+    known: dict[int, bytes] = {}
+
+    def content(array: np.ndarray) -> bytes:
+        if id(array) not in known:
+            if array.dtype != np.int64 or array.ndim != 1:
+                raise _unlisted(array)
+            known[id(array)] = array.tobytes()
+        return known[id(array)]
+
+    return content
 
 
 def _unlisted(value: Any) -> UnlistedValue:

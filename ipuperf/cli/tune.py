@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipuperf.base.cores import cores
 from ipuperf.cli.parameters import FACTOR, MACHINE_OR_FILE, FilePath, Name, case_ids, model_names
 from ipuperf.cli.terminal import echo
 
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of what is drawn at random (nothing where there are probes).",
 )
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes: configurations that are "
-              "tried at a time.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1), help="Processes: configurations that are tried at a time.  "
+              "[default: one for each core]")  # fmt: skip
 @click.option(
     "--out",
     type=FilePath(file_okay=False),
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def tune(
     program: str | None, machine: str | None, global_batch: int | None, like: str | None, fixed: tuple[str, ...],
-    factors: tuple[str, ...], constraints: tuple[str, ...], trials: int | None, seed: int, jobs: int,
+    factors: tuple[str, ...], constraints: tuple[str, ...], trials: int | None, seed: int, jobs: int | None,
     out: Path | None, as_json: bool, args: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Find the split, schedule, micro-batch, accumulation, replicas, recomputation, offloading, sharding and memory
@@ -68,7 +69,7 @@ def tune(
     space, start = _space(program, machine, global_batch, like, factor_values, constraints, args)
     name = like or Path(program or "").stem
     folder = Path(f"{name}-tune") if out is None else out
-    answer = search(space, folder, trials=trials, seed=seed, start=start, jobs=jobs)
+    answer = search(space, folder, trials=trials, seed=seed, start=start, jobs=jobs or cores())
     if as_json:
         from ipuperf.tools.tuning.files import json_of
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ipuperf.base.cores import cores
 from ipuperf.cli.parameters import FilePath, Name, OutputFile, case_ids
 from ipuperf.cli.terminal import echo
 
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     help="Instead: errors of programs with calibrated figures fitted to all their programs but it.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N", help="Processes that simulate."
+    "--jobs", type=click.IntRange(1, 64), metavar="N", help="Processes that simulate.  [default: one for each core]"
 )
 @click.option(
     "--json",
@@ -88,7 +89,7 @@ def validate(
     sensitive: bool,
     figures: tuple[str, ...],
     left_out: bool,
-    jobs: int,
+    jobs: int | None,
     json_path: Path | None,
     plot_path: Path | None,
 ) -> None:
@@ -105,17 +106,18 @@ def validate(
     _check_options([name for name, is_given in additions.items() if is_given], sensitive, figures, left_out)
     if plot_path is not None:
         check_format(plot_path)
+    processes = jobs or min(cores(), 64)
     selection = read_cases(BUILT_IN if source is None else source, known=problem)
     if names:
         # A case that is named is wanted, however slow it is.
         selection, slow = select(selection, names), True
     cases_to_run = [case for case in selection.cases if slow or not case.slow]
     if sensitive:
-        text, table = _sensitivity(cases_to_run, figures, jobs)
+        text, table = _sensitivity(cases_to_run, figures, processes)
     elif left_out:
-        text, table = _leave_one_out(cases_to_run, jobs)
+        text, table = _leave_one_out(cases_to_run, processes)
     else:
-        rows, text, table = _predictions(selection, slow, choices, jobs)
+        rows, text, table = _predictions(selection, slow, choices, processes)
         if baseline:
             text, table = _with_baseline(rows, text, table)
         if plot_path is not None:

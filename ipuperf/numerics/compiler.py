@@ -18,6 +18,7 @@ from ipuperf.ir import Constant, Graph, Op, RemoteBuffer, Stream, Tensor, Variab
 from ipuperf.ops import base
 from ipuperf.ops.binding import sequence
 from ipuperf.ops.control import Call, If, Loop
+from ipuperf.ops.crew import divided
 
 from .errors import EvaluationError
 from .exceptions import CheckedKernel, checks
@@ -202,7 +203,7 @@ class Compiler:
         # Kernels may compile graphs, which bind kernels of their own: the list is kept per kernel.
         lent_before, self._lent = self._lent, []
         bound = self._unchanged(op, inputs, code)
-        kernel = op.kernel(bound, outputs, self)
+        kernel = divided(op.kernel(bound, outputs, self))
         checked = self._exceptions and checks(op)
         code.append(CheckedKernel(op, kernel, bound, outputs, self._exceptions) if checked else kernel)
         for block in self._lent:

@@ -12,7 +12,8 @@ import numpy as np
 
 from ipuperf import ir
 from ipuperf.ops.control import modified_graph_inputs
-from ipuperf.ops.half import OneThread
+from ipuperf.ops.crew import threads, working
+from ipuperf.ops.libraries import OneThread
 
 from . import host
 from .compiler import Code, Compiler
@@ -35,7 +36,7 @@ class Evaluator:
         remote: contents of the remote buffers, ``(R, entries, *shape)``.
 
     Raises:
-        ir.IrError: ordering errors (:meth:`ipuperf.ir.Ir.checked`).
+        ir.IrError: ordering errors (:meth:`ipuperf.ir.Ir.checked`); ``IPUPERF_THREADS`` is no positive integer.
         EvaluationError: an op or tensor has no value.
         HostMemoryError: the values need more than the host's free memory; none is written yet.
     """
@@ -43,8 +44,9 @@ class Evaluator:
     def __init__(self, program: ir.Ir, *, exceptions: Collection[str] = ()) -> None:
         self.program = program
         self._exceptions = exceptions
+        self._threads = threads()
         byte_counts: list[int] = []
-        with program.checked(), program.deep_calls(), room_for(program, byte_counts):
+        with program.checked(), program.deep_calls(), room_for(program, byte_counts), working(self._threads):
             # All memory is allocated here, so a program that is too large fails before its first run.
             self._code = tuple(self._compiled())
             byte_counts += [self._compiler.memory_bytes, variable_bytes(program)]
@@ -136,7 +138,7 @@ class Evaluator:
                 outputs[stream] = np.empty((self._transfers(stream), replicas, *stream.shape), stream.dtype.numpy)
                 writer.open(outputs[stream])
             # As on the device, NaN and infinities are results and no warnings.
-            with np.errstate(all="ignore"), OneThread():
+            with np.errstate(all="ignore"), OneThread(), working(self._threads):
                 for step in self._code:
                     step()
         except MemoryError as error:

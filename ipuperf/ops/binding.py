@@ -19,6 +19,7 @@ from ipuperf.ir import Tensor
 
 from . import half
 from .base import Arrays, Environment, Kernel, Op
+from .crew import SLOTS, divided, ranges, share, together
 from .formula import OUTPUT, Chain, Instruction, Place
 
 Step = Callable[[], Any]
@@ -28,12 +29,13 @@ BLOCK = 1 << 14
 
 
 def sequence(*steps: Step) -> Kernel:
-    """A kernel that runs ``steps`` in order."""
-    if len(steps) == 1:
-        return steps[0]
+    """A kernel that runs ``steps`` in order, large ones in pieces (:func:`.crew.divided`)."""
+    ordered = [divided(step) for step in steps]
+    if len(ordered) == 1:
+        return ordered[0]
 
     def run() -> None:
-        for step in steps:
+        for step in ordered:
             step()
 
     return run
@@ -85,16 +87,14 @@ def elementwise(chain: Chain, inputs: Arrays, out: np.ndarray, env: Environment)
     # Small or broadcast operands are one block: cutting
     # them would cost more than the cache saves.
     if result.ndim != 1 or any(a.shape != result.shape for a in arrays) or size <= 2 * BLOCK:
-        blocks = [slice(None)]
-        shape: tuple[int, ...] = result.shape
-    else:
-        blocks = [slice(at, min(at + BLOCK, size)) for at in range(0, size, BLOCK)]
-        # All blocks use the same temporaries, which have the size of a full block.
-        shape = (BLOCK,)
-    steps: list[Step] = []
-    for block in blocks:
-        steps += _block(chain, [a[block] if a.ndim else a for a in arrays], result[block], env, shape)
-    return sequence(*steps)
+        return sequence(*_block(chain, arrays, result, env, result.shape, 0))
+    blocks = [slice(at, min(at + BLOCK, size)) for at in range(0, size, BLOCK)]
+    pieces = []
+    for number, piece in enumerate(ranges(len(blocks), share(size))):
+        # All blocks of a piece use the same temporaries, which have the size of a full block.
+        bound = [_block(chain, [a[b] for a in arrays], result[b], env, (BLOCK,), SLOTS * number) for b in blocks[piece]]
+        pieces.append(sequence(*(step for steps in bound for step in steps)))
+    return together(pieces)
 
 
 def one_pass(ufunc: np.ufunc, inputs: Arrays, out: np.ndarray, env: Environment) -> Kernel:
@@ -106,13 +106,15 @@ def one_pass(ufunc: np.ufunc, inputs: Arrays, out: np.ndarray, env: Environment)
     return partial(ufunc, *arrays, out=result)
 
 
-def _block(chain: Chain, arrays: Arrays, result: np.ndarray, env: Environment, shape: tuple[int, ...]) -> list[Step]:
-    """Steps of one block; fp16 goes through float32 temporaries."""
+def _block(
+    chain: Chain, arrays: Arrays, result: np.ndarray, env: Environment, shape: tuple[int, ...], slot: int
+) -> list[Step]:
+    """Steps of one block; fp16 goes through float32 temporaries. Slots are used from ``slot`` on."""
     dtype = working_dtype(result.dtype)
     part = slice(0, len(result)) if result.ndim == 1 else slice(None)
-    temps = [env.scratch(shape, dtype, slot=i)[part] for i in range(chain.temporaries)]
+    temps = [env.scratch(shape, dtype, slot + i)[part] for i in range(chain.temporaries)]
     # The first slots belong to the chain's own temporaries.
-    slot = chain.temporaries
+    slot += chain.temporaries
     steps: list[Step] = []
     wide: list[np.ndarray] = []
     for array in arrays:

@@ -15,6 +15,7 @@ import numpy as np
 
 from . import half
 from .base import Arrays, Kernel, rows
+from .crew import SLOTS, ranges, share, together
 from .half import Step
 
 #: Elements per piece: 256 KiB of float32, a fraction of the L2 cache of current processors.
@@ -148,16 +149,42 @@ def bind_weighted_sum(
         coefficients: read once now when ``static``, otherwise for each replica in each run.
         scratch: ``scratch(elements, slot)`` gives flat float32 temporary memory.
     """
-    parts = pieces([out, x, y], per_replica=not static)
-    size = largest(parts)
-    term, scaled = scratch(size, 0), scratch(size, 1)
     # Static factors are equal on all replicas, so replica 0 speaks for all.
     fixed = coefficients(0) if static else None
     plain = all(array.dtype == np.float32 for array in (out, x, y))
-    # Plain SGD in float32 needs nothing but one or two ufunc calls per piece.
-    if plain and fixed and fixed[0] == 1.0 and not square:
-        return _plain_update(parts, fixed[1], term)
-    bound = [(b, (temporary(term, b.views[0]), temporary(scaled, b.views[0]))) for b in in_float32(parts, scratch, 2)]
+
+    def bind(parts: Sequence[Piece], scratch: Callable[[int, int], np.ndarray]) -> Kernel:
+        size = largest(parts)
+        term, scaled = scratch(size, 0), scratch(size, 1)
+        # Plain SGD in float32 needs nothing but one or two ufunc calls per piece.
+        if plain and fixed and fixed[0] == 1.0 and not square:
+            return _plain_update(parts, fixed[1], term)
+        views = (
+            (b, (temporary(term, b.views[0]), temporary(scaled, b.views[0]))) for b in in_float32(parts, scratch, 2)
+        )
+        return _weighted_sums(list(views), coefficients, fixed, square)
+
+    return by_pieces(pieces([out, x, y], per_replica=not static), bind, scratch)
+
+
+def by_pieces(
+    parts: Sequence[Piece],
+    bind: Callable[[Sequence[Piece], Callable[[int, int], np.ndarray]], Kernel],
+    scratch: Callable[[int, int], np.ndarray],
+) -> Kernel:
+    """``bind`` some of the pieces after each other with temporaries of their own: a kernel that runs them together."""
+    return together(
+        [
+            bind(parts[some], lambda size, slot, first=SLOTS * number: scratch(size, first + slot))  # type: ignore[misc]
+            for number, some in enumerate(ranges(len(parts), share(sum(views[0].size for _, views in parts))))
+        ]
+    )
+
+
+def _weighted_sums(
+    bound: Sequence[tuple[Bound, Arrays]], coefficients: Coefficients, fixed: tuple[float, float] | None, square: bool
+) -> Kernel:
+    """:func:`weighted_sum` of pieces with their temporaries, one after the other."""
 
     def run() -> None:
         current, pair = -1, fixed or (1.0, 1.0)

@@ -259,6 +259,7 @@ def test_tune(ipuperf_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         click.echo(f"  {dict(space.sweep.factors)}")
         return "the answer"
 
+    monkeypatch.setattr("ipuperf.cli.tune.cores", lambda: 1)
     monkeypatch.setattr("ipuperf.tuning.tune", search)
     monkeypatch.setattr("ipuperf.tuning.text_of", lambda answer, names: f"{answer} of {names}")
     monkeypatch.setattr("ipuperf.tuning.files.json_of", lambda answer: f"json of {answer}\n")
@@ -348,7 +349,9 @@ def test_bars_of_validate(
 
     monkeypatch.setattr("ipuperf.cli.validate._bar", bar)
     (tmp_path / "c.toml").write_text(CASES)
-    done = ipuperf_here("validate", "--cases", "c.toml", "-k", "ONE", "-k", "TWO", *options, cwd=tmp_path)
+    done = ipuperf_here(
+        "validate", "--cases", "c.toml", "-k", "ONE", "-k", "TWO", "--jobs", "1", *options, cwd=tmp_path
+    )
     assert (done.returncode, told) == (0, expected), done.stderr
 
 

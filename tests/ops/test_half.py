@@ -76,21 +76,3 @@ def test_any_view_is_converted(view) -> None:
 def test_row_is_broadcast() -> None:
     source = np.float32([1, 2, 3])
     np.testing.assert_array_equal(converted(np.empty((2, 3), np.float16), source), np.float16([[1, 2, 3]] * 2))
-
-
-def test_runs_leave_pytorch_its_threads() -> None:
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        with half.OneThread():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_one_thread_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with half.OneThread():
-        assert sys.modules["torch"] is None

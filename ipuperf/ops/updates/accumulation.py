@@ -3,7 +3,7 @@ variables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from ipuperf.ir.attributes import NUMBER, Attribute, choice, optional
 from .. import half, vertices
 from ..base import Arrays, Environment, Kernel
 from ..binding import sequence
-from ..blocks import Coefficients, bind_weighted_sum, in_float32, pieces, scalar
+from ..blocks import Coefficients, Piece, bind_weighted_sum, by_pieces, in_float32, pieces, scalar
 from ..half import Step
 from ..work import Copy, Vertices, Work
 from .optimiser import UpdateOp, scratch_of
@@ -165,18 +165,22 @@ class AccumulatorScale(UpdateOp):
         if self.clears:
             return lambda: target.fill(0)
         factor = self.reader("factor", inputs)
-        bound = in_float32(pieces([target, target], per_replica=True), scratch_of(env), 0)
 
-        def run() -> None:
-            for piece in bound:
-                for step in piece.fill:
-                    step()
-                out, value = piece.views
-                np.multiply(value, scalar(factor(piece.replica)), out=out)
-                for step in piece.round:
-                    step()
+        def bind(some: Sequence[Piece], scratch: Callable[[int, int], np.ndarray]) -> Kernel:
+            bound = in_float32(some, scratch, 0)
 
-        return run
+            def run() -> None:
+                for piece in bound:
+                    for step in piece.fill:
+                        step()
+                    out, value = piece.views
+                    np.multiply(value, scalar(factor(piece.replica)), out=out)
+                    for step in piece.round:
+                        step()
+
+            return run
+
+        return by_pieces(pieces([target, target], per_replica=True), bind, scratch_of(env))
 
     def work(self) -> Sequence[Work]:
         """A product with a scalar, or a fill."""

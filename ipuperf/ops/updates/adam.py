@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from ipuperf.ir.attributes import FLAG, INTEGER, NUMBER, Attribute, choice, opti
 
 from .. import half, vertices
 from ..base import Arrays, Environment, Kernel
-from ..blocks import Bound, bind_weighted_sum, in_float32, largest, pieces, scalar, temporary
+from ..binding import sequence
+from ..blocks import Bound, Piece, bind_weighted_sum, by_pieces, in_float32, largest, pieces, scalar, temporary
 from ..half import Step
 from ..work import Vertices, Work
 from .optimiser import UpdateOp, scratch_of
@@ -110,24 +112,40 @@ class AdamUpdater(UpdateOp):
         weight = inputs[2] if self.has_weight else m
         # Factors and steps may differ between replicas, so no piece spans two of them.
         parts = pieces([out, m, v, weight], per_replica=True)
-        size = largest(parts)
-        term, decay_term = (env.scratch((size,), np.float32, slot) for slot in (0, 1))
-        bound = [
-            (b, temporary(term, b.views[0]), temporary(decay_term, b.views[0]))
-            for b in in_float32(parts, scratch_of(env), 2)
-        ]
-        epsilon, corrections = self.reader("epsilon", inputs, 0.0), self._corrections(inputs)
+        readers = (self._corrections(inputs), self.reader("epsilon", inputs, 0.0))
         decay = self.reader("weight_decay", inputs, 0.0)
-        step = inputs[self.step_index] if self.has_step else None
-        root = self.mode != "adamax"
         # PopART corrects a half moment in half, which rounds otherwise than float32.
-        corrected = self._corrected_half([b for b, *_ in bound], size, env) if m.dtype == np.float16 else None
+        in_half = self.has_step and m.dtype == np.float16
+
+        def bind(some: Sequence[Piece], scratch: Callable[[int, int], np.ndarray]) -> Kernel:
+            size = largest(some)
+            term, decay_term = scratch(size, 0), scratch(size, 1)
+            bound = [
+                (b, temporary(term, b.views[0]), temporary(decay_term, b.views[0]))
+                for b in in_float32(some, scratch, 2)
+            ]
+            corrected = _corrected_half([b for b, *_ in bound], scratch(size, 8)) if in_half else None
+            return self._steps(bound, *readers, decay, corrected)
+
+        update = by_pieces(parts, bind, scratch_of(env))
+        if not self.has_step:
+            return update
+        step = inputs[self.step_index]
+        # The step counts before it is used, so the first correction is that of step 1.
+        return sequence(partial(np.add, step, 1, out=step, casting="unsafe"), update)
+
+    def _steps(
+        self,
+        bound: Sequence[tuple[Bound, np.ndarray, np.ndarray]],
+        corrections: Callable[[int], tuple[float, float]],
+        epsilon: Callable[[int], float],
+        decay: Callable[[int], float],
+        corrected: Callable[[int, float], float] | None,
+    ) -> Kernel:
+        """The steps of pieces with their temporaries, one after the other."""
+        root = self.mode != "adamax"
 
         def run() -> None:
-            if step is not None:
-                # The step counts before it is used, so
-                # the first correction is that of step 1.
-                np.add(step, 1, out=step, casting="unsafe")
             for number, (piece, term_view, decay_view) in enumerate(bound):
                 for fill in piece.fill:
                     fill()
@@ -152,29 +170,6 @@ class AdamUpdater(UpdateOp):
                     rounding()
 
         return run
-
-    def _corrected_half(
-        self, bound: Sequence[Bound], size: int, env: Environment
-    ) -> Callable[[int, float], float] | None:
-        """A function that corrects the first moment of a piece in half precision, ``half(m / half(c1))``.
-
-        It returns 1, the correction that remains. None without time step.
-        """
-        if not self.has_step:
-            return None
-        narrow, rounds = env.scratch((size,), np.float16, 8), list[tuple[np.ndarray, Step, Step]]()
-        for _, wide, *_ in (piece.views for piece in bound):
-            part = temporary(narrow, wide)
-            rounds.append((wide, half.copy(part, wide), half.copy(wide, part)))
-
-        def correct(number: int, m_correction: float) -> float:
-            wide, to_half, to_float = rounds[number]
-            np.divide(wide, scalar(np.float16(m_correction)), out=wide)
-            to_half()
-            to_float()
-            return 1.0
-
-        return correct
 
     def work(self) -> Sequence[Work]:
         """The increment of the time step, if there is one, and one fused expression over all operands."""
@@ -201,6 +196,26 @@ class AdamUpdater(UpdateOp):
         """Divide, subtract and power for each corrected moment, a single divide for others, and the square root."""
         corrected = len(self._betas())
         return 3 * corrected + (2 - corrected) + (self.mode != "adamax")
+
+
+def _corrected_half(bound: Sequence[Bound], memory: np.ndarray) -> Callable[[int, float], float]:
+    """A function that corrects the first moment of a piece in half precision, ``half(m / half(c1))``.
+
+    It returns 1, the correction that remains. ``memory`` is temporary.
+    """
+    narrow, rounds = memory.view(np.float16), list[tuple[np.ndarray, Step, Step]]()
+    for _, wide, *_ in (piece.views for piece in bound):
+        part = temporary(narrow, wide)
+        rounds.append((wide, half.copy(part, wide), half.copy(wide, part)))
+
+    def correct(number: int, m_correction: float) -> float:
+        wide, to_half, to_float = rounds[number]
+        np.divide(wide, scalar(np.float16(m_correction)), out=wide)
+        to_half()
+        to_float()
+        return 1.0
+
+    return correct
 
 
 def _adam_piece(

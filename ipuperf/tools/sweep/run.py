@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from ipuperf.base.cores import cores
 from ipuperf.base.kinds import checked
 from ipuperf.base.near_names import instead_of
 from ipuperf.base.progress import shows_progress
@@ -72,7 +72,7 @@ def run_sweep(
     missing = [configuration for configuration in configurations if sweep.key(configuration) not in rows]
     hidden = not (shows_progress() if progress is None else progress)
     with tqdm(total=len(configurations), initial=len(rows), desc="sweep", disable=hidden) as bar:
-        for row in _made(sweep, missing, _cores() if jobs is None else jobs, scheduler):
+        for row in _made(sweep, missing, cores() if jobs is None else jobs, scheduler):
             # Rows arrive in any order, so each one says itself which configuration it is of.
             key = sweep.key({name: row[name] for name in (*sweep.factors, SEED)})
             store.write(key, row)
@@ -106,8 +106,3 @@ def _pieces(sweep: Sweep, missing: Sequence[Configuration], jobs: int) -> list[l
             pieces.append([])
         pieces[-1] += configurations
     return [piece for piece in pieces if piece]
-
-
-def _cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

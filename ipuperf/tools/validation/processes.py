@@ -17,18 +17,22 @@ def each(function: Callable[[_Item], _Result], items: Iterable[_Item], jobs: int
     Args:
         function: a function of a module if ``jobs`` is above 1, as new processes import it.
         items: the longest first, so that no process works alone on one at the end.
-        jobs: number of processes; 1: this process takes one argument after the other.
+        jobs: number of processes, no more than there are items; 1: this process takes one argument after the other.
 
     Raises:
         Errors of ``function`` pass through; calls that have not begun are then left out.
     """
-    if jobs == 1:
-        for number, argument in enumerate(items):
+    arguments = list(items)
+    processes = min(jobs, len(arguments))
+    if processes <= 1:
+        for number, argument in enumerate(arguments):
             yield number, function(argument)
         return
     # Spawned, not forked: a fork would copy locks that threads of libraries may hold.
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        numbers: dict[Future[_Result], int] = {pool.submit(function, argument): n for n, argument in enumerate(items)}
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        numbers: dict[Future[_Result], int] = {
+            pool.submit(function, argument): n for n, argument in enumerate(arguments)
+        }
         try:
             for future in as_completed(numbers):
                 yield numbers[future], future.result()

@@ -53,7 +53,7 @@ class Following(tf.keras.optimizers.legacy.SGD):
         return var.assign(var * KEPT + grad * (1 - KEPT)).op
 
 
-def trained(replicas: int) -> Any:
+def trained(replicas: int, reduction: str) -> Any:
     """Two stages, one update of four micro-batches."""
     x = np.random.default_rng(0).normal(2, 3, (16 * replicas, 100)).astype(np.float32)
     with ipus(2 * replicas):
@@ -64,14 +64,14 @@ def trained(replicas: int) -> Any:
             outputs = tf.keras.layers.Dense(1)(outputs)
         model = tf.keras.Model(inputs, outputs)
         model.compile(Following(0.01), "mse", steps_per_execution=4)
-        model.set_pipelining_options(4, gradient_accumulation_reduction_method="mean")
+        model.set_pipelining_options(4, gradient_accumulation_reduction_method=reduction)
         model.fit(x, np.zeros((len(x), 1), np.float32), batch_size=4, shuffle=False, verbose=0)
     return x, model.layers[1]
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_moving_averages_follow_the_statistics_of_the_micro_batches(replicas: int) -> None:
-    x, layer = trained(replicas)
+@pytest.mark.parametrize(("replicas", "reduction"), [(1, "mean"), (2, "mean"), (2, "running_mean")])
+def test_moving_averages_follow_the_statistics_of_the_micro_batches(replicas: int, reduction: str) -> None:
+    x, layer = trained(replicas, reduction)
     parts = np.stack(np.split(x.astype(np.float64), 4 * replicas)).reshape(4, replicas, -1, x.shape[1])
     means, variances = parts.mean(2).mean(0), parts.var(2).mean(0)
     spread = ((means - means.mean(0)) ** 2 + variances).mean(0)

@@ -88,6 +88,10 @@ def factorisations() -> Iterator[Case]:
             yield f"triangular solve {lower} {adjoint}", with_gradient(solve, 2), (definite, f32(2, 5, 3))
     broadcast = lambda a, b: tf.linalg.triangular_solve(a, b)
     yield "triangular solve of one matrix", broadcast, (definite[:1], f32(2, 5, 3))
+    for adjoint in (False, True):
+        yield f"inverse {adjoint}", with_gradient(lambda a, ad=adjoint: tf.linalg.inv(a, adjoint=ad)), (definite + x,)
+        solve = lambda a, b, ad=adjoint: tf.linalg.solve(a, b, adjoint=ad)
+        yield f"solve {adjoint}", with_gradient(solve, 2), (definite + x, x[..., :3])
     yield "cholesky solve", lambda a, b: tf.linalg.cholesky_solve(tf.linalg.cholesky(a), b), (definite, f32(2, 5, 3))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipuperf.functions import make, reductions
+from ipuperf.functions import make, reductions, spectra
 from ipuperf.functions.arranging import broadcast, swapped
 from ipuperf.functions.products import matmul
 from ipuperf.ir import Tensor
@@ -37,6 +37,18 @@ def triangular_solve(node: Node, matrices: Tensor, right: Tensor) -> Tensor:
     lead = np.broadcast_shapes(matrices.shape[:-2], right.shape[:-2])
     matrices, right = (broadcast(t, (*lead, *t.shape[-2:])) for t in (matrices, right))
     return make(TriangularSolve, matrices, right, lower=node.attr("lower"), adjoint=node.attr("adjoint"))
+
+
+@op("MatrixInverse", "BatchMatrixInverse")
+def matrix_inverse(node: Node, matrices: Tensor) -> Tensor:
+    """Inverses by elimination; a matrix that has none gives NaN or infinity."""
+    return spectra.inverse(swapped(matrices) if node.attr("adjoint") else matrices)
+
+
+@op("MatrixSolve", "BatchMatrixSolve")
+def matrix_solve(node: Node, matrices: Tensor, right: Tensor) -> Tensor:
+    """What matrices times it give the right sides, by their inverses."""
+    return matmul(matrix_inverse(node, matrices), right)
 
 
 @op("BiasAdd", "BiasAddV1", arranged=True)

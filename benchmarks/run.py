@@ -22,6 +22,8 @@ from typing import Any
 
 # One BLAS thread for both sides: with more, a machine shared with other work measures the threads' busy waiting.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# What an earlier run lowered would be read in place of being lowered.
+os.environ["IPUPERF_CACHE"] = "off"
 
 import click
 from document import PAGE, page

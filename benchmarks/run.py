@@ -20,8 +20,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-# One BLAS thread for both sides: with more, a machine shared with other work measures the threads' busy waiting.
+# One thread for both sides: with more, a machine shared with other work measures the threads' busy waiting. The module
+# `cores` asks for more itself.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("IPUPERF_THREADS", "1")
 
 import click
 from document import PAGE, page
@@ -41,6 +43,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),
+    "cores": ("torch",),
     "keras_fit": ("tensorflow", "tf_keras"),
 }
 """The modules and what must be installed for them."""

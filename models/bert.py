@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ipuperf.base.near_names import instead_of
-from ipuperf.models.attention import PostNormLayer
+from ipuperf.models.attention import ExportedGelu, PostNormLayer
 from ipuperf.models.ipu_run import InFloat32, ModelRun, RunOptions, poptorch_options
 
 __all__ = [
@@ -55,6 +55,8 @@ class BertOptions(RunOptions):
         split_qkv: three products instead of one for queries, keys and values.
         joined_qkv: one product with parameters for each of the three, joined for it.
         attention_bias: the products of the attention have biases.
+        scale_scores: scores are scaled, not queries.
+        exported_gelu: GELU of the layers in single ops (:class:`~.attention.ExportedGelu`).
         mask_made: where what is added to the scores is made: ``ipu``, once on each IPU that has attention; ``first``,
             before the embeddings, from where it goes on from IPU to IPU (as transformers' BERT); ``layers``, by each
             layer (as PopART's programs with packed rows, whose custom op AttentionMask takes differences of the numbers
@@ -84,6 +86,8 @@ class BertOptions(RunOptions):
     split_qkv: bool = False
     joined_qkv: bool = False
     attention_bias: bool = True
+    scale_scores: bool = True
+    exported_gelu: bool = False
     mask_made: str = "ipu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -226,6 +230,8 @@ class Bert(nn.Module):
                 split_qkv=options.split_qkv,
                 joined_qkv=options.joined_qkv,
                 attention_bias=options.attention_bias,
+                scale_scores=options.scale_scores,
+                activation=ExportedGelu() if options.exported_gelu else None,
             )
             for _ in range(options.layers)
         )

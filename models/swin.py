@@ -6,14 +6,16 @@ positions before the program is built, as exported models for inference have it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import poptorch
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from ipuperf.models.attention import FeedForward
+from ipuperf.models.attention import UNSEEN, ExportedGelu, FeedForward
 from ipuperf.models.classifying import images_and_labels, scores_and_loss
 from ipuperf.models.ipu_run import ModelRun, RunOptions, poptorch_options
 
@@ -42,6 +44,10 @@ class SwinOptions(RunOptions):
         image, patch, window: sides in pixels, pixels and patches.
         width: features of the first group; each further group has twice as many.
         depths, heads: layers and attention heads of each group. ``layers_per_ipu`` counts the layers of all groups.
+        split_qkv, scale_scores: three products for queries, keys and values, and scores that are scaled in place of
+            queries, as Hugging Face's Swin has both (``modeling_swin.py``). Microsoft's has neither.
+        exported_gelu: GELU in single ops (:class:`~.attention.ExportedGelu`).
+        attention_grain: attention is padded to a multiple of so many places, which the bias hides.
     """
 
     image: int = 224
@@ -52,6 +58,10 @@ class SwinOptions(RunOptions):
     heads: tuple[int, ...] = (3, 6, 12, 24)
     classes: int = 1000
     epsilon: float = 1e-5
+    split_qkv: bool = False
+    scale_scores: bool = False
+    exported_gelu: bool = False
+    attention_grain: int = 1
     layers_per_ipu: tuple[int, ...] = (12,)
 
 
@@ -98,15 +108,22 @@ class WindowAttention(nn.Module):
 
     mask: torch.Tensor | None
 
-    def __init__(self, hidden: int, heads: int, side: int, window: int, *, shifted: bool) -> None:
+    def __init__(self, options: SwinOptions, group: int, side: int, *, shifted: bool) -> None:
         super().__init__()
+        hidden, heads, window = options.width << group, options.heads[group], options.window
         if side % window:
             raise ValueError(f"windows of {window} patches do not fill a side of {side} patches")
         self.heads, self.window, self.shift = heads, window, window // 2 if shifted else 0
+        self.scale_scores = options.scale_scores
         places = window * window
-        self.inputs, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        self.bias = nn.Parameter(torch.zeros(heads, places, places))
-        self.register_buffer("mask", shift_mask(side, window) if shifted else None, persistent=False)
+        self.padding = -places % options.attention_grain
+        widths = [hidden] * 3 if options.split_qkv else [3 * hidden]
+        self.inputs = nn.ModuleList([nn.Linear(hidden, width) for width in widths])
+        self.output = nn.Linear(hidden, hidden)
+        bias = F.pad(torch.zeros(heads, places, places), (0, 0, 0, self.padding))
+        self.bias = nn.Parameter(F.pad(bias, (0, self.padding), value=UNSEEN))
+        mask = F.pad(shift_mask(side, window), (0, self.padding, 0, self.padding)) if shifted else None
+        self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The same shape."""
@@ -114,16 +131,27 @@ class WindowAttention(nn.Module):
         if self.shift:
             x = torch.roll(x, (-self.shift, -self.shift), (1, 2))
         windows = windows_of(x, self.window)
-        shape = (windows.shape[0], windows.shape[1], 3, self.heads, hidden // self.heads)
-        q, k, v = self.inputs(windows).reshape(shape).permute(2, 0, 3, 1, 4).unbind(0)
-        scores = (q * (hidden // self.heads) ** -0.5) @ k.transpose(2, 3) + self.bias
+        places = windows.shape[1]
+        q, k, v = self.queries_keys_values(windows)
+        if self.padding:
+            q, k, v = (F.pad(part, (0, 0, 0, self.padding)) for part in (q, k, v))
+        scale = (hidden // self.heads) ** -0.5
+        scores = (q @ k.transpose(2, 3) * scale if self.scale_scores else q * scale @ k.transpose(2, 3)) + self.bias
         if self.mask is not None:
             count = self.mask.shape[0]
             apart = scores.reshape(-1, count, *scores.shape[1:]) + self.mask[:, None].to(scores.dtype)
             scores = apart.reshape(scores.shape)
-        context = (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(windows.shape)
+        context = (torch.softmax(scores, -1) @ v)[:, :, :places].transpose(1, 2).reshape(windows.shape)
         x = joined(self.output(context), self.window, side)
         return torch.roll(x, (self.shift, self.shift), (1, 2)) if self.shift else x
+
+    def queries_keys_values(self, windows: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Three tensors ``(windows, heads, places, features of a head)``."""
+        count, places, hidden = windows.shape
+        shape = (count, places, self.heads, hidden // self.heads)
+        if len(self.inputs) == 1:
+            return self.inputs[0](windows).reshape(count, places, 3, *shape[2:]).permute(2, 0, 3, 1, 4).unbind(0)
+        return [linear(windows).reshape(shape).transpose(1, 2) for linear in self.inputs]
 
 
 class Layer(nn.Module):
@@ -133,9 +161,9 @@ class Layer(nn.Module):
         super().__init__()
         hidden = options.width << group
         self.attention_norm = nn.LayerNorm(hidden, options.epsilon)
-        self.attention = WindowAttention(hidden, options.heads[group], side, options.window, shifted=shifted)
+        self.attention = WindowAttention(options, group, side, shifted=shifted)
         self.feed_forward_norm = nn.LayerNorm(hidden, options.epsilon)
-        self.feed_forward = FeedForward(hidden, 4 * hidden)
+        self.feed_forward = FeedForward(hidden, 4 * hidden, ExportedGelu() if options.exported_gelu else None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``(batch, side, side, hidden)`` to the same."""

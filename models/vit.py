@@ -38,6 +38,8 @@ class VitOptions(RunOptions):
         image, patch: sides of images and patches in pixels.
         inner_dropout: probability to drop what the activation of a feed-forward part gives.
         split_qkv: three products instead of one for queries, keys and values.
+        scale_scores: scores are scaled, not queries.
+        attention_grain: attention is padded to a multiple of so many places.
     """
 
     layers: int = 12
@@ -51,6 +53,8 @@ class VitOptions(RunOptions):
     attention_dropout: float = 0.0
     inner_dropout: float = 0.0
     split_qkv: bool = False
+    scale_scores: bool = True
+    attention_grain: int = 1
     epsilon: float = 1e-6
     layers_per_ipu: tuple[int, ...] = (3, 3, 3, 3)
     optimiser: str = "sgd"
@@ -89,9 +93,10 @@ class Vit(nn.Module):
                 epsilon=options.epsilon,
                 dropout=options.dropout,
                 attention_dropout=options.attention_dropout,
-                scale_scores=True,
+                scale_scores=options.scale_scores,
                 split_qkv=options.split_qkv,
                 inner_dropout=options.inner_dropout,
+                grain=options.attention_grain,
             )
             for _ in range(options.layers)
         )

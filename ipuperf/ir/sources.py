@@ -73,11 +73,20 @@ def _note_readers(
     # Readers of a callee's inputs do not change meanwhile, and one callee may have very many calls.
     inputs_read: dict[Graph, list[tuple[int, Op]]] = {}
     for op in reversed(order):
-        source = _known(op, ops) or _first(op.outputs, readers)
-        if source is not None and not op.module:
-            ops[op] = source
+        source = _known(op, ops)
+        if source is None:
+            source = _first(op.outputs, readers)
+            if source is not None:
+                ops[op] = source
+        called_graphs = calls.get(op)
+        # Nearly all ops call nothing.
+        if called_graphs is None:
+            if source is not None:
+                for tensor in op.inputs:
+                    readers[tensor] = source
+            continue
         called: dict[Tensor, Op] = {}
-        for callee, operands in calls.get(op, ()):
+        for callee, operands in called_graphs:
             if callee not in inputs_read:
                 inputs_read[callee] = [
                     (i, readers[tensor]) for i, tensor in enumerate(callee.inputs) if tensor in readers
@@ -103,21 +112,21 @@ def _note_makers(
     """Walk forwards: what changes a tensor follows its first reader, every other op the makers of its operands."""
     for op in order:
         if not op.module:
-            changed = _first([op.inputs[index] for index in changing.get(op, ())], readers)
+            indices = changing.get(op)
+            changed = _first([op.inputs[index] for index in indices], readers) if indices else None
             source = changed or _first(op.inputs, makers) or _known(op, ops) or _first(op.inputs, readers)
             if source is not None:
                 ops[op] = source
-        made = {
-            result: makers[tensor]
-            for callee, _ in calls.get(op, ())
-            for tensor, result in zip(callee.outputs, op.outputs, strict=False)
-            if tensor in makers
-        }
         source = _known(op, ops)
-        for tensor in op.outputs:
-            maker = made.get(tensor, source)
-            if maker is not None:
-                makers[tensor] = maker
+        if source is not None:
+            for result in op.outputs:
+                makers[result] = source
+        made: dict[Tensor, Op] = {}
+        for callee, _ in calls.get(op, ()):
+            for tensor, result in zip(callee.outputs, op.outputs, strict=False):
+                if tensor in makers:
+                    made[result] = makers[tensor]
+        makers.update(made)
 
 
 def _known(op: Op, ops: Mapping[Op, Op]) -> Op | None:

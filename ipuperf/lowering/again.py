@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import marshal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Protocol
@@ -136,9 +137,13 @@ def _through(
     if is_extended():
         return lower()
     try:
-        # Everything in it is plain, so its text states everything.
-        key = hashlib.sha256(repr((_value(read), program_description)).encode()).hexdigest()
-    except Unlike:
+        # Everything in it is plain. The second version of the format writes equal values as equal bytes. The graphs go
+        # in one by one, as the bytes of all are many.
+        digest = hashlib.sha256()
+        for part in (_value(read), *program_description):
+            digest.update(marshal.dumps(part, 2))
+        key = digest.hexdigest()
+    except (Unlike, ValueError):
         return lower()
     program = store.read(key)
     if program is None:
@@ -185,14 +190,14 @@ def _tensor(tensor: Tensor) -> tuple[Any, ...]:
     if tensor.producer is not None:
         return common
     if isinstance(tensor, Stream):
-        return (*common, kind, tensor.direction)
+        return (*common, _name(kind), tensor.direction)
     if isinstance(tensor, Variable):
         remote = None if tensor.remote is None else (tensor.remote[0].id, tensor.remote[1])
-        return (*common, kind, _value(tensor.grouping), tensor.retrieval, remote, tensor.shard_over)
+        return (*common, _name(kind), _value(tensor.grouping), tensor.retrieval, remote, tensor.shard_over)
     # Few whole numbers may select entries of remote buffers, so their values count.
     if isinstance(tensor, Constant) and spec.dtype.is_integer and spec.elements <= _NUMBERS:
-        return (*common, kind, np.asarray(tensor.data).tobytes())
-    return (*common, kind)
+        return (*common, _name(kind), np.asarray(tensor.data).tobytes())
+    return (*common, _name(kind))
 
 
 def _op(op: Op, exact: bool) -> tuple[Any, ...]:
@@ -207,7 +212,7 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
     elif isinstance(op, (UpdateOp, SparseAccumulate)):
         attributes = {name: _factor(value) if name in _FACTORS else value for name, value in attributes.items()}
     return (
-        kind,
+        _name(kind),
         op.id,
         tuple([tensor.id for tensor in op.inputs]),
         tuple([tensor.id for tensor in op.outputs]),
@@ -223,6 +228,11 @@ def _op(op: Op, exact: bool) -> tuple[Any, ...]:
     )
 
 
+def _name(kind: type) -> str:
+    """The name of a class: a class itself has no bytes for a digest."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _factor(value: float | None) -> float | str | None:
     """A factor for comparison; the vertices of ops depend only on whether it is 0 or 1."""
     return value if value in (None, 0.0, 1.0) else "any"
@@ -235,21 +245,21 @@ def _value(value: Any) -> Any:
         return value
     # With the type, because 1, 1.0 and True are equal.
     if kind is float or kind is bool:
-        return kind, value
+        return _name(kind), value
     if kind is tuple or kind is list:
         return tuple([_value(member) for member in value])
     if kind is DType:
-        return DType, value.name
+        return "DType", value.name
     if isinstance(value, (Tensor, RemoteBuffer)):
-        return kind, value.id
+        return _name(kind), value.id
     if isinstance(value, Graph):
-        return Graph, value.name
+        return "Graph", value.name
     if isinstance(value, enum.Enum):
-        return kind, value.name
+        return _name(kind), value.name
     if isinstance(value, Mapping):
-        return kind, tuple([(_value(key), _value(member)) for key, member in value.items()])
+        return _name(kind), tuple([(_value(key), _value(member)) for key, member in value.items()])
     if is_dataclass(value) and kind.__module__.startswith("ipuperf."):
-        return kind, tuple([_value(getattr(value, member.name)) for member in fields(value)])
+        return _name(kind), tuple([_value(getattr(value, member.name)) for member in fields(value)])
     raise Unlike
 
 

@@ -22,7 +22,7 @@ from .code_loading import split
 from .layout import Layout
 from .liveness import LivenessWalk, Profile, StorageKind, aligned
 from .program import CodeInfo, MemoryReport, VariableInfo
-from .starts import LinearStarts
+from .starts import LinearStarts, turned
 from .sweep import sweep
 from .tile_sets import COMPUTE, IO
 from .tilevector import TileVector
@@ -69,10 +69,13 @@ class _AlwaysLive:
         first = self.first if self.first >= 0 else next((ops[0] for _, ops in self.code.values()), -1)
         for name, size in minimal_code(chip).parts.items():
             yield [first], name, _vector(size, chip.tiles)
+        # Pieces share vectors, and one piece may begin on many tiles.
+        vectors: dict[int, TileVector] = {}
         for (_, start), (piece, ops) in self.code.items():
             for name, value in piece.parts.items():
-                placed = np.roll(value, start) if start and isinstance(value, np.ndarray) else value
-                yield ops, name, _vector(placed, chip.tiles)
+                if id(value) not in vectors:
+                    vectors[id(value)] = _vector(value, chip.tiles)
+                yield ops, name, turned(vectors[id(value)], start)
         for name in ("constant", "vertexCode"):
             yield [], name, TileVector.uniform(0, chip.tiles)  # reports have them, of no bytes too
         yield from self._vertex_code(chip)
@@ -90,15 +93,19 @@ class _AlwaysLive:
         """Each type once on every tile that has a vertex of it."""
         present: dict[str, np.ndarray] = {}
         for (_, start), (vertex_tiles, op_id) in self.vertices.items():
-            added = np.zeros(chip.tiles, dtype=np.int64)
+            added = None
             for name, active in vertex_tiles.items():
                 has_vertex = present.setdefault(name, np.zeros(chip.tiles, dtype=bool))
                 stop = start + active
                 # Tiles beyond the last one wrap around to tile 0.
                 for part in (slice(start, stop), slice(0, max(0, stop - chip.tiles))):
-                    added[part] += ~has_vertex[part] * vertex_code_bytes(chip, name)
-                    has_vertex[part] = True
-            yield [op_id], "vertexCode", TileVector.of(added)
+                    # Most tiles have the vertices of an earlier op.
+                    if not has_vertex[part].all():
+                        added = np.zeros(chip.tiles, dtype=np.int64) if added is None else added
+                        added[part] += ~has_vertex[part] * vertex_code_bytes(chip, name)
+                        has_vertex[part] = True
+            if added is not None:
+                yield [op_id], "vertexCode", TileVector.of(added)
 
 
 def _vector(value: np.ndarray | int, tiles: int) -> TileVector:

@@ -43,6 +43,8 @@ _KEYS: Mapping[type, Callable[[Any], Any] | None] = {**dict.fromkeys(_ATOMS), fl
 """What tells atoms of a class apart; None: their value."""
 _SHIFT = 32
 """Bits of a value's number within its class; the bits above are the number of the class."""
+_AT_ONCE = 65_536
+"""So many values are numbered at once, which bounds the memory that this takes."""
 _ROW = 3
 """Height of a tuple or mapping without another in it (:func:`_height`)."""
 
@@ -142,6 +144,9 @@ class _Writer:
 
     def _codes(self, column: list[Any]) -> np.ndarray:
         """The number of each value: its class, and its number within the class."""
+        if len(column) > _AT_ONCE:
+            parts = [self._codes(column[begin : begin + _AT_ONCE]) for begin in range(0, len(column), _AT_ONCE)]
+            return np.concatenate(parts)
         distinct = dict.fromkeys(map(type, column))
         if len(distinct) == 1:
             return self._codes_of(type(column[0]), column)
@@ -153,7 +158,7 @@ class _Writer:
 
     def _codes_of(self, kind: type, values: list[Any]) -> np.ndarray:
         # The program keeps its values alive meanwhile, so their identities stay unique.
-        tell = _content if kind is np.ndarray else _KEYS.get(kind, id)
+        tell = _contents() if kind is np.ndarray else _KEYS.get(kind, id)
         keys = values if tell is None else list(map(tell, values))
         known = self._known.setdefault(kind, {})
         by_key = dict.fromkeys(keys) if tell is None else dict(zip(keys, values, strict=True))
@@ -218,11 +223,18 @@ def _height(kind: type) -> int:
     return 0 if kind in _ATOMS else 1 if kind is np.ndarray else _ROW if issubclass(kind, (tuple, dict)) else 2
 
 
-def _content(array: np.ndarray) -> bytes:
-    """What tells arrays apart: equal ones become one."""
-    if array.dtype != np.int64 or array.ndim != 1:
-        raise _unlisted(array)
-    return array.tobytes()
+def _contents() -> Callable[[np.ndarray], bytes]:
+    """What tells arrays apart: equal ones become one. A column has many arrays twice, whose bytes are taken once."""
+    known: dict[int, bytes] = {}
+
+    def content(array: np.ndarray) -> bytes:
+        if id(array) not in known:
+            if array.dtype != np.int64 or array.ndim != 1:
+                raise _unlisted(array)
+            known[id(array)] = array.tobytes()
+        return known[id(array)]
+
+    return content
 
 
 def _unlisted(value: Any) -> UnlistedValue:

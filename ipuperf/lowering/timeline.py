@@ -151,8 +151,11 @@ class LiveIntervals:
     def __hash__(self) -> int:
         # Equal ranges may be made of other parts, but the first and last begins and ends stay.
         begins = [spans[edge][0] + int(at.take(edge)) for spans, at in self.parts for edge in (0, -1)]
-        ends = [pick(end for _, end in spans) + int(at.take(edge))
-                for spans, at in self.parts for pick, edge in ((min, 0), (max, -1))]  # fmt: skip
+        ends = [
+            pick(end for _, end in spans) + int(at.take(edge))
+            for spans, at in self.parts
+            for pick, edge in ((min, 0), (max, -1))
+        ]
         return hash((min(begins, default=0), max(begins, default=0), min(ends, default=0), max(ends, default=0)))
 
 

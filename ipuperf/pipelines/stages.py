@@ -121,9 +121,7 @@ class PipelineStageWriter:
         self.ipu = stage.description.ipu
         self.lane = lane
         self.split = split
-        self.recomputes = recomputes
-        self.interleaved = interleaved
-        self.follows = follows
+        self.recomputes, self.interleaved, self.follows = recomputes, interleaved, follows
         changing = {
             tensor
             for tensor, source in zip(self.graph.inputs, stage.description.sources, strict=True)
@@ -365,7 +363,7 @@ class PipelineStageWriter:
         assert derivative is not None
         late_ops = set() if self.split is None else set(self.split.ops)
         ops = [op for op in schedule(derivative.graph) if op not in late_ops]
-        images, recomputed_copies = self.forward_values(routine, self.read_by(ops) if self.split else None)
+        images, recomputed_copies = self.forward_values(routine, _read_by(derivative, ops) if self.split else None)
         for connection, image in zip(derivative.inputs, derivative.graph.inputs, strict=True):
             tensor = connection.tensor
             if connection.is_gradient:
@@ -387,14 +385,6 @@ class PipelineStageWriter:
         if not self.recomputes:
             for lane in self.lanes():
                 lane.stashes.advance(routine, "read")
-
-    def read_by(self, ops: Sequence[Op]) -> set[Tensor]:
-        """The forward tensors that ops of the gradient graph read."""
-        derivative = self.stage.derivative
-        assert derivative is not None
-        operands = {tensor for op in ops for tensor in op.inputs}
-        pairs = zip(derivative.inputs, derivative.graph.inputs, strict=True)
-        return {connection.tensor for connection, image in pairs if not connection.is_gradient and image in operands}
 
     def use_gradients(self, routine: Routine, images: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
         """Keep and accumulate the gradients that a routine makes; gives them by forward tensor."""
@@ -493,18 +483,28 @@ class PipelineStageWriter:
         assert training is not None
         parts = [arrival.read(routine) for arrival in arrivals]
         if (self.stage.part, self.graph.outputs.index(output)) == (training.loss_part, training.loss_output):
-            parts.append(self.loss_gradient(routine, output, training))
+            is_variable, weights = training.variable_loss_scale, self.builder.weights
+            factor = weights.scalar(LOSS_SCALE, training.loss_scale, self.ipu) if is_variable else None
+            parts.append(_loss_gradient(routine, output, training, factor))
         if not parts:
             raise PipelineError(f"{self.stage.name}: output {output.id!r} has no gradient")
         # An output that several stages read gets the sum of their gradients.
         with routine.named("gradient"):
             return reduce(add, parts)
 
-    def loss_gradient(self, routine: Routine, loss: Tensor, training: Training) -> Tensor:
-        """The loss scale in the loss's shape and type: a constant, or a value that the host may have written."""
-        if not training.variable_loss_scale:
-            ones = np.full(loss.shape, training.loss_scale, loss.dtype.numpy)
-            return routine.constant(ones, loss.dtype, "loss_gradient")
-        scale = routine.get(self.builder.weights.scalar(LOSS_SCALE, training.loss_scale, self.ipu))
-        with routine.named("loss_gradient"):
-            return broadcast(scale if loss.dtype is scale.dtype else make(Cast, scale, dtype=loss.dtype), loss.shape)
+
+def _read_by(derivative: Derivative, ops: Sequence[Op]) -> set[Tensor]:
+    """The forward tensors that ops of the gradient graph read."""
+    operands = {tensor for op in ops for tensor in op.inputs}
+    pairs = zip(derivative.inputs, derivative.graph.inputs, strict=True)
+    return {connection.tensor for connection, image in pairs if not connection.is_gradient and image in operands}
+
+
+def _loss_gradient(routine: Routine, loss: Tensor, training: Training, factor: Variable | None) -> Tensor:
+    """The loss scale in the loss's shape and type: a constant, or the value of a variable that the host may write."""
+    if factor is None:
+        ones = np.full(loss.shape, training.loss_scale, loss.dtype.numpy)
+        return routine.constant(ones, loss.dtype, "loss_gradient")
+    scale = routine.get(factor)
+    with routine.named("loss_gradient"):
+        return broadcast(scale if loss.dtype is scale.dtype else make(Cast, scale, dtype=loss.dtype), loss.shape)

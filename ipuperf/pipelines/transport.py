@@ -253,8 +253,14 @@ class Transport:
         for hop in sorted(hops, key=lambda hop: hop.kind == "B"):
             if hop.origin != hop.destination:
                 with scope.on(hop.destination), CONTEXT.phase(hop.phase):
-                    landed[hop.target] = make(IpuCopy, sources[hop], hop.target, source=hop.origin,
-                                              destination=hop.destination, exchange=hop.kind)  # fmt: skip
+                    landed[hop.target] = make(
+                        IpuCopy,
+                        sources[hop],
+                        hop.target,
+                        source=hop.origin,
+                        destination=hop.destination,
+                        exchange=hop.kind,
+                    )
         for hop in hops:
             # Stages on one IPU need no exchange between IPUs.
             if hop.origin == hop.destination:

@@ -268,7 +268,7 @@ class Weights:
             self._update_after_use(scope, gradient)
         for ipu, count in self._counts.values():
             with scope.on(ipu):
-                make(AccumulatorZero, count)
+                _cleared_after_use(scope, count)
 
     def _update_after_use(self, scope: Scope, gradient: _Gradient) -> None:
         """Update one parameter after every op that uses it.
@@ -348,12 +348,11 @@ class Weights:
             remote_store(*variable.remote, weight)
         # A combined accumulator is the optimiser's state, which has to survive the update.
         if self.accumulates and not combined:
-            cleared = make(AccumulatorZero, gradient.accumulated)
             if self._training.replica_reduction == "none":
-                # Collectives of the rule read the accumulator itself, for other parameters too.
-                *earlier, last = routine.graph.ops
-                for user in (op for op in earlier if gradient.accumulated in op.inputs):
-                    routine.graph.constrain(user, last)
+                # The rule reads the accumulator itself, scaled in its place or not, for other parameters too.
+                cleared = _cleared_after_use(routine, gradient.accumulated, reduced)
+            else:
+                cleared = make(AccumulatorZero, gradient.accumulated)
             if gradient.stored is not None:
                 remote_store(gradient.stored, 0, cleared)
 
@@ -440,6 +439,16 @@ class Weights:
         if key not in self.scalars:
             self.scalars[key] = self._builder.variable(f"{name}___ipu{ipu}", np.asarray(value, np.float32), ipu)
         return self.scalars[key]
+
+
+def _cleared_after_use(scope: Scope, accumulator: Tensor, *aliases: Tensor) -> Tensor:
+    """An accumulator cleared after every op that uses it, by its own name or by another one of its storage."""
+    tensors = {scope.get(accumulator), *aliases}
+    users = [op for op in scope.graph.ops if not tensors.isdisjoint(op.inputs)]
+    cleared = make(AccumulatorZero, accumulator)
+    for user in users:
+        scope.graph.constrain(user, scope.graph.ops[-1])
+    return cleared
 
 
 def _group(variable: Variable) -> ReplicaGrouping:

@@ -352,8 +352,16 @@ def _labels(axes: Axes, rows: list[_Row], window: Window, unit: float) -> bool:
                 )
             if micro_batch == 0:
                 framed = True
-                axes.add_patch(Rectangle((left, row_top - 2), width, _BAR + 3, fill=False, linewidth=1.6,
-                                         edgecolor="#0b6b1d" if part == "fwd" else "#a4120c"))  # fmt: skip
+                axes.add_patch(
+                    Rectangle(
+                        (left, row_top - 2),
+                        width,
+                        _BAR + 3,
+                        fill=False,
+                        linewidth=1.6,
+                        edgecolor="#0b6b1d" if part == "fwd" else "#a4120c",
+                    )
+                )
     return framed
 
 

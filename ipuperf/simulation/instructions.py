@@ -56,14 +56,14 @@ class Segment:
 
     Attributes:
         segment_id: its number.
-        leaves: its leaves in order.
+        leaves: its leaves in order; those of a straight run of local steps are a range.
         parts: the parts of a shared step (a single leaf), as the simulation measured them.
         durations: the cycles of local steps, one for each leaf.
         loops: its loops, outer ones first. Two loops are nested or do not overlap.
     """
 
     segment_id: int
-    leaves: tuple[int, ...]
+    leaves: Sequence[int]
     parts: tuple[StepPart, ...] = ()
     durations: tuple[int, ...] = ()
     loops: tuple[LocalLoop, ...] = ()
@@ -147,14 +147,14 @@ class Stretch:
     dur: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Shared:
     """A step that touches something shared."""
 
     leaf: LeafStep
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Enter:
     """Begin of a loop that is executed ``count`` (at least one) times; ``name`` is for messages."""
 
@@ -162,7 +162,7 @@ class Enter:
     name: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Next:
     """End of a loop's body. ``begin`` is the index of its `Enter`; ``shared`` says whether it has a shared step."""
 

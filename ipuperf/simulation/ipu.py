@@ -96,6 +96,11 @@ class IpuProcess(Party):
         instruction = self.instructions[self.pc] if self.pc < len(self.instructions) else None
         return instruction.leaf.step.name if isinstance(instruction, Shared) else ""
 
+    @property
+    def repeats(self) -> bool:
+        """As the party says: some loop is open."""
+        return bool(self.loops.begins)
+
     # -- the walk ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -227,7 +232,7 @@ class IpuProcess(Party):
                     (loop_number, events.now) for loop_number, loop in enumerate(segment.loops) if loop.first == place
                 ]
                 begin = events.now
-                step = tree.leaves[leaf].step
+                step = tree.leaves.steps[leaf]
                 yield from self.tiles.work(
                     tree.slow_tiles(leaf, self._faults, self.tiles.count)
                     if self._faults
@@ -277,6 +282,8 @@ class IpuProcess(Party):
                 segment = self._tree.shared_segment(self.instructions[self.pc].leaf, trail.parts)  # type: ignore[union-attr]
                 stretch = trail.stretch = self._tree.stretch_of((segment,))
             self._add_row((stretch.number, self.clock - stretch.dur, self._begun))
+        if not self.repeats:
+            self._shared[self.pc] = None  # outside loops a step runs once
         self.inside = False
 
     def _prepare(self, instruction: Shared) -> _Prepared:

@@ -164,6 +164,11 @@ class Party:
         """Continue the program of the party now."""
         raise NotImplementedError
 
+    @property
+    def repeats(self) -> bool:
+        """Whether the present step is in a loop and may come again."""
+        raise NotImplementedError
+
     def alike_ahead(self, participants: tuple[int, ...]) -> Sequence[LeafStep]:
         """The leaf of the present sync, and those of the syncs of the same IPUs that follow it with nothing between."""
         raise NotImplementedError

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Label:
     """The purpose of a transfer: its kind in the trace, and the op."""
 

@@ -16,7 +16,7 @@ from .instructions import LocalLoop, Segment, StepPart, Stretch
 from .kinds import StepRow, kind_of, local_kind
 from .recorder import HostEvent, LineKey, Recorder, Rows, RunBefore
 from .standing import WaitSegments, waits_of
-from .walk import ProgramRow, ProgramTree
+from .walk import ProgramTree
 
 if TYPE_CHECKING:
     from ipuperf.lowering.planner.plan import ConvolutionPlan
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ipuperf.machine import Link
 
     from .classes import ReplicaClasses
+    from .control_programs import ControlPrograms
     from .ipu import IpuProcess
 
 Columns = dict[str, Any]
@@ -101,7 +102,8 @@ class ExecutedRows:
             if run_before and begin:
                 named = tree.program_outside(run_before.name, process.index)
                 parts.append(self._waiting(process.number, "host_run", 0, begin, named))
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        # Each column is taken out of the parts, so that no more than one of them is there twice.
+        columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in tuple(parts[0])}
         self._segments = len(tree.segments)  # those that are objects
         self._waits.number(columns["segment"], self._segments)
         lengths = np.concatenate([whole_numbers(tree.lengths), self._waits.dur])
@@ -185,7 +187,7 @@ class ExecutedRows:
         """For each segment, whether it belongs to no micro-batch: weight update, Streaming Memory, collectives."""
         tree = self._tree
         updates = {op.op_id for op in tree.program.ops if op.phase == "update"}
-        steps = [leaf.step for leaf in tree.leaves]
+        steps = tree.leaves.steps
         kinds = {kind: kind_of(step) for kind, step in {type(step): step for step in steps}.items()}
         leaves = [not kinds[type(step)].in_micro_batch or step.op_id in updates for step in steps]
         outside = leaves.__getitem__
@@ -324,10 +326,11 @@ class _StretchColumns:
 
 
 def _sorted(columns: Columns) -> Columns:
-    """The rows, sorted by start, process, end and number."""
+    """The rows, sorted by start, process, end and number. ``columns`` are used up, one by one."""
     keys = (columns["number"], columns["start"] + columns["dur"], columns["process"], columns["start"])
     order = np.lexsort(keys)
-    return {name: values[order] for name, values in columns.items()}
+    del keys
+    return {name: columns.pop(name)[order] for name in tuple(columns)}
 
 
 def _part_row(part: StepPart, tiles: int) -> StepRow:
@@ -339,22 +342,21 @@ def _part_row(part: StepPart, tiles: int) -> StepRow:
     return (part.kind, part.dur, float(part.dur), active, -1, part.bytes_in, part.bytes_out, 0)
 
 
-def program_rows(rows: Sequence[ProgramRow], ipus: Sequence[int]) -> Columns:
+def program_rows(programs: ControlPrograms, ipus: Sequence[int]) -> Columns:
     """Table ``programs``; ``ipus`` are the IPU numbers of the first replica, which stands for all."""
-    parents, types, names, ops, places = zip(*rows, strict=True) if rows else ((),) * 5
-    parent = whole_numbers(parents)
+    parent = np.array(programs.parents, dtype=np.int64)
     # The sort is stable, so the children of a program keep their sequence.
     by_parent = np.argsort(parent, kind="stable")
     order = np.empty_like(by_parent)
-    order[by_parent] = np.arange(len(rows)) - np.searchsorted(parent[by_parent], parent[by_parent])
+    order[by_parent] = np.arange(len(programs)) - np.searchsorted(parent[by_parent], parent[by_parent])
     return {
-        "program_id": np.arange(len(rows)),
+        "program_id": np.arange(len(programs)),
         "parent": parent,
         "order": order,
-        "type": Words.of(types),
-        "name": Words.of(names),
-        "op_id": whole_numbers(ops),
-        "ipu": np.array([*ipus, -1])[whole_numbers(places)],
+        "type": Words.of(programs.types),
+        "name": Words.of(programs.names),
+        "op_id": np.array(programs.ops, dtype=np.int64),
+        "ipu": np.array([*ipus, -1])[np.array(programs.ipus, dtype=np.int64)],
     }
 
 

@@ -126,9 +126,8 @@ def simulate(
     check_host_options(options, program.replicas)
     tree = checked_tree(program, machine, fold, fidelity)
     outcome = partial(_trace, program, machine, tree, fidelity, options)
-    run = partial(
-        played, program, machine, tree, options, seed, fold and fidelity == "phase", fidelity, progress, outcome
-    )
+    folds = fold and fidelity == "phase"
+    run = partial(played, program, machine, tree, options, seed, folds, fidelity, progress, outcome)
     if not symmetry:
         return run(ReplicaClasses.all_apart(program.replicas))
     return with_classes(run, tree, first_classes(program, machine, host_processes))
@@ -330,7 +329,7 @@ def _totals(copied: _Copied, streams: dict[tuple[str, str], int]) -> dict[int, i
 
 
 def _tiles_used(tree: ProgramTree) -> int:
-    return max((leaf.step.tiles for leaf in tree.leaves if isinstance(leaf.step, LocalStep)), default=1)
+    return max((step.tiles for step in tree.leaves.steps if isinstance(step, LocalStep)), default=1)
 
 
 def _processes(
@@ -421,7 +420,7 @@ def _trace(
         tree, program.placement, world.classes, processes, recorder, unfolding, world.host.busy_until, run, run_before
     )
     first_ipus = program.placement[0]
-    memory, programs = MemoryTables(program.memory, first_ipus), tree.rows
+    memory, programs = MemoryTables(program.memory, first_ipus), tree.programs
     tables: dict[str, Any] = {
         "ops": lambda: op_rows(program),  # tables that restate the program are made when somebody asks for them
         "plans": lambda: plan_rows(program),

@@ -93,5 +93,5 @@ def _executed(tree: ProgramTree, instructions: Sequence[Instruction]) -> list[St
         elif isinstance(instruction, Shared):
             leaves[instruction.leaf.leaf_id] = None
     # A step that is executed at several places is looked at once.
-    steps = {id(step): step for step in [tree.leaves[leaf].step for leaf in leaves]}
+    steps = {id(step): step for step in map(tree.leaves.steps.__getitem__, leaves)}
     return list(steps.values())

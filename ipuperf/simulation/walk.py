@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ipuperf.lowering.steps import Call, Collective, ControlStep, IoTiles, LocalStep, Repeat, Step
 from ipuperf.lowering.steps import Sequence as StepSequence
 
+from .control_programs import ControlPrograms, Leaves
 from .errors import SimulationError
 from .instructions import (
     Enter,
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
     from ipuperf.lowering.program import DeviceProgram
     from ipuperf.machine import SlowIpu
-
-ProgramRow = tuple[int, str, str, int, int]
-"""A control program: parent, type, name, op id, IPU."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,8 @@ class ProgramTree:
         self.program = program
         self.tiles_per_ipu = tiles_per_ipu
         self._fold = fold
-        self.rows: list[ProgramRow] = []
-        self.leaves: list[LeafStep] = []
+        self.programs = ControlPrograms()
+        self.leaves = Leaves()
         self.segments: list[Segment] = []
         self.lengths: list[int] = []  # cycles of each segment
         self._kinds: dict[type[Step], type[StepKind[Any]]] = {}
@@ -121,7 +119,7 @@ class ProgramTree:
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The groups of replicas in all collectives."""
-        steps = [leaf.step for leaf in self.leaves]
+        steps = self.leaves.steps
         return tuple(dict.fromkeys(group for step in steps if isinstance(step, Collective) for group in step.groups))
 
     def lists(self) -> Iterator[tuple[int, tuple[Instruction, ...]]]:
@@ -159,7 +157,7 @@ class ProgramTree:
     # -- segments ----------------------------------------------------------------------------------------------------
 
     def local_segment(
-        self, leaves: tuple[int, ...], durations: tuple[int, ...], loops: tuple[LocalLoop, ...] = ()
+        self, leaves: Sequence[int], durations: tuple[int, ...], loops: tuple[LocalLoop, ...] = ()
     ) -> int:
         """The id of the segment of these local leaves with these durations."""
         return self._intern(leaves, (), durations, loops)
@@ -188,9 +186,9 @@ class ProgramTree:
 
     def slow_tiles(self, leaf: int, faults: tuple[SlowIpu, ...], tiles: int = 0) -> np.ndarray:
         """Cycles of the tiles in a local leaf, on a slow IPU; ``tiles``: how many there are (0: those of the step)."""
-        step, program = self.leaves[leaf].step, self.program
+        step, program = self.leaves.steps[leaf], self.program
         assert isinstance(step, LocalStep)
-        first_tile = self.tiles_per_ipu - program.io_tiles if self.leaves[leaf].lane else 0
+        first_tile = self.tiles_per_ipu - program.io_tiles if self.leaves.lanes[leaf] else 0
         return local_kind(step).slowed(step, tiles or step.tiles, faults, first_tile)
 
     def shared_segment(self, leaf: LeafStep, parts: tuple[StepPart, ...]) -> int:
@@ -228,7 +226,7 @@ class ProgramTree:
 
     def _intern(
         self,
-        leaves: tuple[int, ...],
+        leaves: Sequence[int],
         parts: tuple[StepPart, ...],
         durations: tuple[int, ...],
         loops: tuple[LocalLoop, ...] = (),
@@ -244,8 +242,7 @@ class ProgramTree:
     # -- control programs --------------------------------------------------------------------------------------------
 
     def _node(self, parent: int, kind: str, name: str, op_id: int) -> int:
-        self.rows.append((parent, kind, name, op_id, self._ipu))
-        return len(self.rows) - 1
+        return self.programs.add(parent, kind, name, op_id, self._ipu)
 
     def _kind(self, step: Step) -> type[StepKind[Any]]:
         kind = self._kinds.get(type(step))
@@ -254,39 +251,40 @@ class ProgramTree:
         return kind
 
     def _leaf(self, step: Step, parent: int) -> LeafStep:
-        leaf = LeafStep(len(self.leaves), step, len(self.rows), self.lane)
-        self.rows += [(parent, name, step.name, step.op_id, self._ipu) for name in self._kind(step).programs(step)]
-        self.leaves.append(leaf)
-        return leaf
+        number = self.leaves.add(step, len(self.programs), self.lane)
+        for name in self._kind(step).programs(step):
+            self._node(parent, name, step.name, step.op_id)
+        return self.leaves[number]
 
     # -- items -------------------------------------------------------------------------------------------------------
 
     def _body(self, sequence: StepSequence, node: int) -> tuple[_Item, ...]:
         """The items of a body. Local steps are collected up to the next call, loop or shared step."""
         items: list[_Item] = []
-        local: list[int] = []
         durations: list[int] = []
         # Nearly all steps are local, and many of them are one object: its facts are asked for once.
-        known, rows, leaves, ipu, lane = self._local, self.rows, self.leaves, self._ipu, self.lane
+        known, programs, ipu, lane = self._local, self.programs, self._ipu, self.lane
+        add_leaf, add_program, number_of_programs = self.leaves.add, programs.add, programs.types.__len__
         for step, parent in _unnest(self, sequence, node):
             facts = known.get(id(step))
             if facts is None and isinstance(step, LocalStep):
                 facts = known[id(step)] = step.duration, self._kind(step).programs(step)
             if facts is not None:
-                local.append(len(leaves))
                 durations.append(facts[0])
-                leaves.append(LeafStep(len(leaves), step, len(rows), lane))
-                rows += [(parent, name, step.name, step.op_id, ipu) for name in facts[1]]
+                add_leaf(step, number_of_programs(), lane)
+                for name in facts[1]:
+                    add_program(parent, name, step.name, step.op_id, ipu)
             else:
-                self._close(local, durations, items)
+                self._close(durations, items)
                 items += self._control_items(step, parent)
-        self._close(local, durations, items)
+        self._close(durations, items)
         return tuple(items)
 
-    def _close(self, local: list[int], durations: list[int], items: list[_Item]) -> None:
-        if local:
-            items.append(_Block(self.local_segment(tuple(local), tuple(durations))))
-            local.clear()
+    def _close(self, durations: list[int], items: list[_Item]) -> None:
+        """End a block: its leaves are the last ones, as many as there are durations."""
+        if durations:
+            stop = len(self.leaves)
+            items.append(_Block(self.local_segment(range(stop - len(durations), stop), tuple(durations))))
             durations.clear()
 
     def _control_items(self, step: Step, parent: int) -> list[_Item]:

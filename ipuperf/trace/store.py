@@ -85,12 +85,13 @@ def _archive(arrays: Mapping[str, np.ndarray]) -> bytes:
     """
     buffer = io.BytesIO()
     # `np.savez` would stamp each member with the present time, so equal traces would differ in bytes.
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, values in arrays.items():
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
-            member.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(member, "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, _narrow(values), allow_pickle=False)
+            content = io.BytesIO()
+            np.lib.format.write_array(content, _narrow(values), allow_pickle=False)
+            # The level is the member's: that of the archive is for members that are named only.
+            archive.writestr(member, content.getbuffer(), zipfile.ZIP_DEFLATED, _LEVEL)
     return buffer.getvalue()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -88,7 +88,9 @@ STARTS = [
 @pytest.mark.parametrize(
     "start", STARTS, ids=lambda start: f"{start.model}-{start.size}-{start.machine}-{start.stages}"
 )
-def test_the_best_advice_is_near_the_best_configuration(start: Start) -> None:
+def test_the_best_advice_is_near_the_best_configuration(
+    start: Start, record_property: Callable[[str, object], None]
+) -> None:
     arguments = start.arguments(start.stages, start.replicas, start.batch)
     run = Rerun(origin_of(PROGRAM, arguments, start.machine, "simulated"), start.trace(arguments))
     results = measure(run, SAME_WORK)
@@ -101,4 +103,6 @@ def test_the_best_advice_is_near_the_best_configuration(start: Start) -> None:
             continue  # the front end refuses it
         if not trace.meta["oom"]:
             best = min(best, cycles_of(trace))
+    record_property("after / before", round(float(advised / results.cycles), 3))
+    record_property("advice / best", round(float(advised / best), 3))
     assert advised <= 1.05 * best

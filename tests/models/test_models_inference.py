@@ -17,13 +17,15 @@ SWIN = {"image": 16, "patch": 2, "window": 2, "width": 8, "depths": (2, 2), "hea
 SWIN |= {"layers_per_ipu": (4,), "training": False}
 CLIP = {"layers": 1, "image": 8, "patch": 4, "image_hidden": 8, "image_heads": 2, "texts": 3, "sequence": 5}
 CLIP |= {"vocabulary": 11, "text_hidden": 8, "text_heads": 2, "shared": 4, "layers_per_ipu": (1,)}
+VIT = {"layers": 1, "hidden": 8, "heads": 2, "feed_forward": 16, "image": 8, "patch": 4, "classes": 3}
+VIT |= {"layers_per_ipu": (1,), "training": False, "device_iterations": 1}
 
 
 @pytest.fixture(scope="module")
 def models(installed_front_ends: Callable[[], Any]) -> Iterator[SimpleNamespace]:
     """The modules of the models."""
     with installed_front_ends():
-        names = ("clip", "small_cnn", "swin")
+        names = ("clip", "small_cnn", "swin", "vit")
         yield SimpleNamespace(**{name: importlib.import_module(f"ipuperf.models.{name}") for name in names})
 
 
@@ -52,6 +54,28 @@ def test_swin_is_that_of_pytorch(models: SimpleNamespace) -> None:
 
 
 @pytest.mark.heavy
+def test_swin_of_hugging_face_is_that_of_pytorch(models: SimpleNamespace) -> None:
+    exported = {"split_qkv": True, "scale_scores": True, "exported_gelu": True}
+    agree(models.swin, models.swin.tiny(**SWIN, **EXACT, **exported))
+
+
+def test_the_forms_of_swin_compute_the_same(models: SimpleNamespace) -> None:
+    """Weights cut into three, scaled scores in place of queries, and GELU in single ops change no value."""
+    swin = models.swin
+    one = spread(swin.model(swin.tiny(**SWIN, **EXACT))).eval()
+    other = swin.model(swin.tiny(**SWIN, **EXACT, split_qkv=True, scale_scores=True, exported_gelu=True)).eval()
+    state = other.state_dict()
+    for name, value in one.state_dict().items():
+        first, joint, last = name.partition("attention.inputs.0.")
+        for number, part in enumerate(value.chunk(3) if joint else [value]):
+            state[f"{first}attention.inputs.{number}.{last}" if joint else name] = part
+    other.load_state_dict(state)
+    images = swin.batch(swin.tiny(**SWIN, **EXACT))[0]
+    # The tanh form of GELU is up to 0.0005 off.
+    torch.testing.assert_close(one(images), other(images), rtol=0.02, atol=0.02)
+
+
+@pytest.mark.heavy
 def test_clip_is_that_of_pytorch(models: SimpleNamespace) -> None:
     """One batch: its scores are between its own images and texts."""
     agree(models.clip, models.clip.ClipOptions(**CLIP, **EXACT))
@@ -68,6 +92,26 @@ def test_the_small_cnn_trains_like_pytorch(models: SimpleNamespace) -> None:
     mine = trainingModel(module, room.poptorch_options(options), optimizer=optimizer)(images, labels.int())
     np.testing.assert_allclose(mine[0].detach().numpy(), scores.detach().numpy(), rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(mine[1].detach().numpy().mean(), loss.item(), rtol=1e-4)
+
+
+def test_padded_attention_computes_the_same(models: SimpleNamespace) -> None:
+    swin, vit = models.swin, models.vit
+    plain, padded = (swin.model(swin.tiny(**SWIN, **EXACT, attention_grain=grain)) for grain in (1, 3))
+    state = dict(spread(plain).state_dict())
+    for name, value in padded.state_dict().items():
+        if state[name].shape != value.shape:
+            rows, columns = state[name].shape[1:]
+            value[:, :rows, :columns] = state[name]
+            state[name] = value
+    padded.load_state_dict(state)
+    images = swin.batch(swin.tiny(**SWIN, **EXACT))[0]
+    torch.testing.assert_close(padded.eval()(images), plain.eval()(images))
+
+    plain, padded = (vit.model(vit.VitOptions(**VIT, **EXACT, attention_grain=grain)).eval() for grain in (1, 8))
+    padded.load_state_dict(spread(plain).state_dict())
+    images = vit.batch(vit.VitOptions(**VIT, **EXACT))[0]
+    torch.testing.assert_close(padded(images), plain(images))
+    agree(vit, vit.VitOptions(**VIT, **EXACT, attention_grain=8, scale_scores=False))
 
 
 def test_sizes_are_as_published(models: SimpleNamespace) -> None:

@@ -280,6 +280,33 @@ def test_what_a_custom_autograd_function_cannot_do_is_refused() -> None:
     assert torch.autograd.Function.apply == before
 
 
+def test_an_error_in_a_backward_of_the_users_is_told_with_its_place() -> None:
+    class Restoring(torch.autograd.Function):
+        """As reversible layers: the random numbers of the forward again."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            torch.set_rng_state(None)
+            return grad * 2
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return poptorch.identity_loss(Restoring.apply(self.layer(x)), "sum")
+
+    with pytest.raises(
+        poptorch.Error, match=r"export_cases.py:\d+: backward of .*'Restoring' cannot be traced .TypeError"
+    ):
+        poptorch.trainingModel(Model())(noise(5, 4))
+
+
 def test_errors_of_the_module_itself_keep_line_and_reason() -> None:
     assert_refused(lambda x, y: x @ x, "cannot be exported: .*mat1 and mat2 shapes|cannot be exported: RuntimeError")
 

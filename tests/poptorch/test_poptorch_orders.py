@@ -196,9 +196,6 @@ class Called(torch.nn.Module):
 REFUSED = {
     "minlength must be given": (lambda i: torch.bincount(i), EQUAL.abs().flatten()),
     "one_hot: num_classes is the length of an axis of the result": (lambda i: F.one_hot(i), EQUAL.abs()),
-    "only 'nearest' is supported": (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), noise(1, 2, 3)),
-    "only 'nearest' is supported for": (
-        lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), noise(1, 2, 3, 3, 3)),
     "offsets that depend on data": (
         lambda i: F.embedding_bag(BAG, torch.ones(5, 3), i, mode="sum"), torch.tensor([0, 2])),
     "pad them": (

@@ -53,7 +53,7 @@ class Following(tf.keras.optimizers.legacy.SGD):
         return var.assign(var * KEPT + grad * (1 - KEPT)).op
 
 
-def trained(replicas: int) -> Any:
+def trained(replicas: int, reduction: str) -> Any:
     """Two stages, one update of four micro-batches."""
     x = np.random.default_rng(0).normal(2, 3, (16 * replicas, 100)).astype(np.float32)
     with ipus(2 * replicas):
@@ -64,19 +64,16 @@ def trained(replicas: int) -> Any:
             outputs = tf.keras.layers.Dense(1)(outputs)
         model = tf.keras.Model(inputs, outputs)
         model.compile(Following(0.01), "mse", steps_per_execution=4)
-        model.set_pipelining_options(4, gradient_accumulation_reduction_method="mean")
+        model.set_pipelining_options(4, gradient_accumulation_reduction_method=reduction)
         model.fit(x, np.zeros((len(x), 1), np.float32), batch_size=4, shuffle=False, verbose=0)
     return x, model.layers[1]
 
 
-def test_moving_averages_follow_the_statistics_of_the_micro_batches() -> None:
-    x, layer = trained(1)
-    parts = np.split(x.astype(np.float64), 4)
-    for found, of in ((layer.mean, np.mean), (layer.variance, np.var)):
-        wanted = (1 - KEPT) * np.mean([of(part, 0) for part in parts], 0)
-        np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_replicas_whose_statistics_differ_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match="gradients of some variables are reduced .* in another way"):
-        trained(2)
+@pytest.mark.parametrize(("replicas", "reduction"), [(1, "mean"), (2, "mean"), (2, "running_mean")])
+def test_moving_averages_follow_the_statistics_of_the_micro_batches(replicas: int, reduction: str) -> None:
+    x, layer = trained(replicas, reduction)
+    parts = np.stack(np.split(x.astype(np.float64), 4 * replicas)).reshape(4, replicas, -1, x.shape[1])
+    means, variances = parts.mean(2).mean(0), parts.var(2).mean(0)
+    spread = ((means - means.mean(0)) ** 2 + variances).mean(0)
+    for moving, followed in ((layer.mean, means.mean(0)), (layer.variance, spread)):
+        np.testing.assert_allclose(moving.numpy(), (1 - KEPT) * followed, rtol=1e-5, atol=1e-6)

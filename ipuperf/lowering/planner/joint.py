@@ -284,9 +284,8 @@ def cheapest_splits(
 ) -> tuple[float, Layer | None]:
     """``(least cycles, cheapest splits)`` of a joint plan.
 
-    The least cycles hold for any memory and leave out the operands of the update. The cheapest splits fit and are
-    better than ``bound`` (cycles, bytes); None if there are none. Splits beyond the bound are dropped. Where serial
-    passes cannot keep to it either, the first value is only a lower bound of the least cycles.
+    The least cycles hold for any memory and leave out the operands of the update; they are a lower bound where serial
+    passes stay above ``bound`` (cycles, bytes) too. The cheapest splits fit and are below it; None if there are none.
     """
     splits = _splits(parts[0], passes, chip)
     if splits is None:
@@ -304,10 +303,8 @@ def cheapest_splits(
             return least_cycles_free, None
         splits = splits.take(near)
     grids = [splits.grid(number, part, chip) for number, part in enumerate(parts)]
-    work = [
-        vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip)
-        for grid, part in zip(grids, parts, strict=True)
-    ]
+    pairs = zip(grids, parts, strict=True)
+    work = [vertex_cycles(grid.piece, grid.inner, part.form, part.kernel, chip) for grid, part in pairs]
     work_cycles = passes.count * (work[0] + work[1] + work[2])
     # PopLibs' condition on the work of all tiles decides between plans, so it is no mere cut (``work_asked``).
     enough_work = [

@@ -346,8 +346,7 @@ def operand_terms(
     ahead_transform, pass_transform = _transforms(moves(form, kernel, types, chip, cut), passes, grid.tiles, chip)
     sums, sum_bytes = _sum_bytes(elements.sums, kernel, grid, types)
     arrive, zeros, input_bytes = ceil(moved_inputs, paired), zero_weights + zero_inputs, elements.inputs * types.input
-    arrived = moved_inputs + moved_weights + zeros
-    extra = _most_extra(arrived, pass_transform.most, sums, several)
+    extra = _most_extra(moved_inputs + moved_weights + zeros, pass_transform.most, sums, several)
     partials = elements.partials * kernel.partial_size
     terms = {
         "transform_exchange": pass_transform.exchange,
@@ -360,8 +359,7 @@ def operand_terms(
     } | _serial_terms(form, kernel, grid, elements.sums, types, passes, chip)
     broadcast = arrive + ahead_transform.exchange + ahead_transform.copy if passes.ahead else 0
     prepare, sliced_bytes, finish, added_bytes = _serial_ends(form, kernel, grid, elements.sums, types, passes, chip)
-    # Terms come once per pass, the others once in all.
-    total = passes.count * sum(terms.values()) + (broadcast + prepare + finish)
+    total = passes.count * sum(terms.values()) + (broadcast + prepare + finish)  # the last three come once in all
     live = zeros + elements.weights * types.input + sum_bytes + (0 if passes.ahead else input_bytes)
     # Bytes that live through all passes.
     fixed = sliced_bytes + added_bytes + (ahead_transform.most + input_bytes if passes.ahead else 0)

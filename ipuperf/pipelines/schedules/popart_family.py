@@ -65,12 +65,7 @@ def popart_pipeline(
     name = "popart_pipeline"
     check_counts(name, stages, micro_batches)
     groups = check_devices(name, stages, devices, concurrent=False)
-    for stage in range(1, stages):
-        if groups[stage] == groups[stage - 1]:
-            raise ScheduleError(
-                f"{name}: stages {stage - 1} and {stage} are both on IPU {groups[stage][0]}; PopART merges such "
-                "neighbours: pass them as one stage"
-            )
+    _check_neighbours(name, groups)
     if inference and recompute:
         raise ScheduleError(f"{name}: recompute=True in inference, which has no backward; allowed is False")
     if inference:
@@ -99,6 +94,15 @@ def popart_pipeline(
         ),
         micro_batches,
     )
+
+
+def _check_neighbours(name: str, groups: tuple[tuple[int, ...], ...]) -> None:
+    for stage in range(1, len(groups)):
+        if groups[stage] == groups[stage - 1]:
+            raise ScheduleError(
+                f"{name}: stages {stage - 1} and {stage} are both on IPU {groups[stage][0]}; PopART merges such "
+                "neighbours: pass them as one stage"
+            )
 
 
 def tutorial_columns_before_full(stages: int) -> int:

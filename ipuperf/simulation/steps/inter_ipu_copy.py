@@ -63,6 +63,8 @@ class _Member(NamedTuple):
 class _Exchange:
     """An exchange of the same copies between the same parties, which may run many times.
 
+    Outside loops it runs once and is taken apart at its end: ramps of pipelines have very many exchanges.
+
     Args:
         world: what the parties share.
         parties: the parties.
@@ -83,6 +85,7 @@ class _Exchange:
             for party, party_bytes in zip(parties, moved, strict=True)
         ]
         self._parties = parties
+        self.repeats = any(party.repeats for party in parties)
         self._ends = {template.sent.flights[0].owner: ends for template, ends in flows}
         self._start = -1
         transfers = Counter(place for _, ends in flows for place in ends)
@@ -121,6 +124,8 @@ class _Exchange:
             parts.trail = trail or self._measure(member, time)
             party.clock = parts.mark = time
             soon(resume)
+        if not self.repeats and not any(self._states[self._state]):
+            vars(self).clear()  # it and its flows refer to each other
 
     def _measure(self, member: _Member, time: int) -> PartsTrail:
         """The trail of a member that goes on now: it waited until the start, then its transfers were under way."""
@@ -163,9 +168,10 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
     def prepare(self, party: Party, leaf: LeafStep, step: InterIpuCopy) -> Callable[[], None]:
         """The call by which the party arrives. It goes on when its own transfers have ended."""
         key = (leaf.leaf_id, party.number)
-        if key not in self._places:
-            self._places[key] = self._place(party, leaf, step)
-        return partial(self._meet, self._places[key])
+        place = self._places.get(key) or self._place(party, leaf, step)
+        if party.repeats:
+            self._places[key] = place
+        return partial(self._meet, place)
 
     def forget(self) -> None:
         """Break the reference cycles between exchanges and their flows, too."""
@@ -191,7 +197,9 @@ class InterIpuCopyKind(SharedKind[InterIpuCopy]):
         if places:
             exchange = self._exchanges.get(places)
             if exchange is None:
-                exchange = self._exchanges[places] = self._exchange(places)
+                exchange = self._exchange(places)
+                if exchange.repeats:
+                    self._exchanges[places] = exchange
             exchange.start(last_arrival(places) + self.world.delays.external_sync)
 
     def _exchange(self, places: Sequence[MeetingPlace]) -> _Exchange:

@@ -134,8 +134,9 @@ class NamedPrograms:
                 f"a model ({', '.join(models)})"
             )
         values = _values(where, keys, machine)
-        case = unmeasured_case({"mode": "kernel" if name in BENCHMARKS else "training", **values, "model": name},
-                               where, self.file)  # fmt: skip
+        case = unmeasured_case(
+            {"mode": "kernel" if name in BENCHMARKS else "training", **values, "model": name}, where, self.file
+        )
         wrong = problem(case)
         if wrong is not None:
             raise CalibrationError(f"{where}: {wrong}")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
 from ipuperf.functions import arranging as to
-from ipuperf.functions.arranging import axis_of, broadcast, cut, joined, permuted, reshaped
+from ipuperf.functions.arranging import axis_of, broadcast, cut, joined, permuted, reshaped, swapped
 from ipuperf.functions.selection import gather as gathered
 from ipuperf.functions.shapes import concat_
 from ipuperf.functions.shapes import split as cut_into
 from ipuperf.ir import INT32, Tensor
 
 from .lowering import TORCH_DTYPES, Handler, Lowering, Value, each
+from .products import matmul
 
 # -- names and axes ----------------------------------------------------------------------------------------------------
 
@@ -227,9 +228,24 @@ def upsample_nearest(low: Lowering, x: Tensor, output_size: Any = None, *scales:
     return x
 
 
-def upsample_refused(low: Lowering, *_: Any, **__: Any) -> NoReturn:
-    """Linear and trilinear resizing, which upstream does not have."""
-    raise low.unsupported("only 'nearest' is supported for this number of axes (and bilinear and bicubic for images)")
+def upsample_linear(low: Lowering, x: Tensor, output_size: Any, align_corners: bool, *scales: Any) -> Tensor:
+    """Linear resizing of lines and volumes, and resizing of images with antialiasing: a product along each axis.
+
+    The matrix of an axis is what PyTorch makes of the unit vectors. Upstream has none of these.
+    """
+    sizes, axes = low.shape[2:], range(2, len(low.shape))
+    factors = scales[0] if len(scales) == 1 and not isinstance(scales[0], float) else scales
+    upsample = getattr(torch.ops.aten, low.target.removeprefix("aten::")).default
+    for axis, size, factor in zip(axes, sizes, factors or [None] * len(sizes), strict=True):
+        length, lead = x.shape[axis], [1] * (axis - 1)
+        units = torch.eye(length).reshape(length, *lead, length, *[1] * (axes[-1] - axis))
+        # Axes of one element confuse PyTorch about the order of channels (torch 2.13, antialiasing).
+        units = units.expand(-1, -1, *[-1 if other == axis else 2 for other in axes]).contiguous()
+        asked = [factor if other == axis else None for other in axes]
+        made = upsample(units, [size if other == axis else 2 for other in axes], align_corners, *asked)
+        line = made[:, 0].movedim(axis - 1, 1).reshape(length, size, -1)[..., 0]
+        x = swapped(matmul(low, swapped(x, axis, -1), low.constant(line.numpy(), x.dtype)), axis, -1)
+    return x
 
 
 def _nearest(
@@ -295,7 +311,7 @@ HANDLERS: Mapping[str, Handler] = {
     **each("cat concat", cat),
     **each("mT t", matrix_transpose),
     **each("split split_with_sizes", split),
-    **each("upsample_linear1d upsample_trilinear3d", upsample_refused),
+    **each("_upsample_bicubic2d_aa _upsample_bilinear2d_aa upsample_linear1d upsample_trilinear3d", upsample_linear),
     **each("_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d", upsample_nearest),
     **each("upsample_nearest1d upsample_nearest2d upsample_nearest3d", upsample_nearest),
     **each("_assert_tensor_metadata _linalg_check_errors", nothing),

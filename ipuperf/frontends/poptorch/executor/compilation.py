@@ -110,8 +110,7 @@ def compile_model(
         grouped: parameters that differ between groups of replicas (:mod:`~ipuperf.poptorch.optimisers.replica_groups`).
 
     Raises:
-        Error: what the export, the partition, the schedule or the machine do not allow; with strict memory also a
-            program that does not fit.
+        Error: the export, the partition, the schedule, the machine or strict memory do not allow the program.
     """
     began = time.perf_counter()
     # What options alone decide is refused before the export, which takes far longer.

@@ -205,10 +205,7 @@ class PoplarExecutor:
         """The (frozen) options."""
         return self._task.options
 
-    @property
-    def _options(self) -> Options:
-        """:attr:`options` under upstream's private name, by which PyTorch Lightning 2.0's strategy reads them."""
-        return self.options
+    _options = options  # upstream's private name, by which PyTorch Lightning 2.0's strategy reads them
 
     def _debugGetPopartIR(self) -> str:
         """The program's ops as JSON in PopART's layout (:mod:`.popart_ir`); its name is upstream's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -201,19 +202,11 @@ def export_model(
         check_hooks(module)
     signature = Signature(module.forward)
     arguments, leaves, paths = flatten(signature.bind(args, kwargs or {}))
+    _check_complex(leaves, paths)
     _warn_of_doubles(leaves, paths, module)
-    for leaf, path in zip(leaves, paths, strict=True):
-        if leaf.is_complex():
-            raise UnsupportedError(
-                f"argument {path!r} of the model is complex, which no stream of an IPU is; give torch.view_as_real(x) "
-                "and call torch.view_as_complex in forward"
-            )
     with one_replica(module, grouped, replication_factor) as wholes:
         if traced is None:
-
-            def export() -> Traced:
-                return trace(module, signature, arguments, leaves, training)
-
+            export = partial(trace, module, signature, arguments, leaves, training)
             traced = cached(cache, module, arguments, leaves, training, export)
         # The exporter reads shapes of parameters, so it is made while they are those of one replica.
         exporter = _Exporter(module, traced, leaves, paths, training, replication_factor, wholes)
@@ -228,6 +221,15 @@ def export_model(
     )
     writer.write(places)
     return exporter.finish(writer, places, signature, arguments)
+
+
+def _check_complex(leaves: Sequence[torch.Tensor], paths: Sequence[str]) -> None:
+    for leaf, path in zip(leaves, paths, strict=True):
+        if leaf.is_complex():
+            raise UnsupportedError(
+                f"argument {path!r} of the model is complex, which no stream of an IPU is; give torch.view_as_real(x) "
+                "and call torch.view_as_complex in forward"
+            )
 
 
 def _warn_of_doubles(leaves: Sequence[torch.Tensor], paths: Sequence[str], module: torch.nn.Module) -> None:

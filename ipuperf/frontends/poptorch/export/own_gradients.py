@@ -25,7 +25,7 @@ from ipuperf.ops.base import Gradients
 from ipuperf.ops.custom import CustomOp
 from ipuperf.ops.work import Copy, Work
 
-from ..aten.lowering import Lowering, Value, ir_dtype
+from ..aten.lowering import ExportError, Lowering, Value, ir_dtype
 from ..aten.table import RANDOM, handler_of, name_of
 from ..errors import UnsupportedError
 from .inlining import graph_of
@@ -107,7 +107,16 @@ class _Call:
             leaf_grads = leaf_grads if isinstance(leaf_grads, (tuple, list)) else (leaf_grads,)
             return [leaf_grads[place] for place in self.taken]
 
-        graph = graph_of(run, [*results, *(leaves[place] for place in places)])
+        try:
+            graph = graph_of(run, [*results, *(leaves[place] for place in places)])
+        except (ExportError, UnsupportedError):
+            raise
+        except Exception as error:
+            # What PyTorch or the user raises; a reversible layer runs its modules and their backward again, for one.
+            raise UnsupportedError(
+                f"{self.at}: backward of custom autograd function {self.function.__name__!r} cannot be traced "
+                f"({type(error).__name__}: {error}); compute it from what ctx holds, by functions of PyTorch alone"
+            ) from error
         if graph.find_nodes(op="get_attr"):
             raise UnsupportedError(
                 f"{self.at}: backward of custom autograd function {self.function.__name__!r} reads a tensor that "

@@ -126,13 +126,17 @@ class _Rewriting:
             tensors, structure = pytree.tree_flatten(split)
             return tensors
 
+        error: Exception | None = None
         try:
-            return graph_of(run, examples), structure
-        except (TypeError, NotImplementedError) as error:
+            graph = graph_of(run, examples)
+        except (AttributeError, TypeError, NotImplementedError) as failure:
+            error = failure
+        if error or any(_is_complex(n.meta.get("val")) for n in graph.nodes):
             raise UnsupportedError(
                 f"{location_of_node(node)}: {name_of(node.target)} of complex numbers, which are pairs on the IPU, is "
                 "unsupported; compute it with the real and the imaginary part"
             ) from error
+        return graph, structure
 
 
 def _with(arguments: Any, known: Any) -> Any:
@@ -146,12 +150,109 @@ def _as_tensor(value: Any) -> Any:
     return torch.full((), float(value)) if isinstance(value, (int, float)) else value
 
 
+def _as_pair(value: Any) -> Any:
+    """An operand as a complex tensor, also where it is real."""
+    x = _as_tensor(value)
+    return x if isinstance(x, ComplexTensor) else ComplexTensor(x.float(), torch.zeros_like(x.float()))
+
+
 # -- rules of our own --------------------------------------------------------------------------------------------------
 
 
-def _converted(x: Any, **_: Any) -> torch.Tensor:
+def _converted(x: Any, *_: Any, **__: Any) -> torch.Tensor:
     """A conversion: single precision is all that there is, and what is real has no imaginary part."""
-    return x if isinstance(x, ComplexTensor) else ComplexTensor(x.float(), torch.zeros_like(x.float()))
+    return cast(torch.Tensor, _as_pair(x))
+
+
+def _product(op: Any) -> Any:
+    """An op that is linear in both operands: either may be real."""
+
+    def rule(a: Any, b: Any, **named: Any) -> torch.Tensor:
+        if not isinstance(b, ComplexTensor):
+            return ComplexTensor(op(a.re, b, **named), op(a.im, b, **named))
+        if not isinstance(a, ComplexTensor):
+            return ComplexTensor(op(a, b.re, **named), op(a, b.im, **named))
+        real = op(a.re, b.re, **named) - op(a.im, b.im, **named)
+        return ComplexTensor(real, op(a.re, b.im, **named) + op(a.im, b.re, **named))
+
+    return rule
+
+
+def _convolution(op: Any) -> Any:
+    def rule(x: Any, weight: Any, bias: Any = None, *others: Any) -> Any:
+        z = _product(lambda a, b: op(a, b, None, *others))(x, weight)
+        return z if bias is None else z + bias.reshape(-1, *[1] * (weight.dim() - 2))
+
+    return rule
+
+
+def _sum_of_product(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> torch.Tensor:
+    """``addmm``, ``baddbmm`` and the like."""
+    return cast(torch.Tensor, _as_pair(c) * _as_pair(beta) + _product(torch.matmul)(a, b) * _as_pair(alpha))
+
+
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    product = _product(torch.matmul)(x, weight.t())
+    return product if bias is None else product + bias
+
+
+def _moved(op: Any) -> Any:
+    """An op that moves numbers, in either part by itself."""
+
+    def rule(*operands: Any, **named: Any) -> Any:
+        parts = [pytree.tree_map_only(ComplexTensor, operator.attrgetter(p), operands) for p in ("re", "im")]
+        (reals, structure), (imaginaries, _) = (pytree.tree_flatten(op(*part, **named)) for part in parts)
+        return pytree.tree_unflatten([ComplexTensor(*pair) for pair in zip(reals, imaginaries, strict=True)], structure)
+
+    return rule
+
+
+def _pad(z: Any, amounts: Sequence[int], mode: str = "constant", number: float | None = None) -> Any:
+    if mode == "constant":
+        return torch.constant_pad_nd(z, amounts, number or 0)
+    return _moved(torch.ops.aten.pad)(z, amounts, mode)
+
+
+def _where(mask: torch.Tensor, x: Any, y: Any) -> Any:
+    return _moved(torch.where)(mask, _as_pair(x), _as_pair(y))
+
+
+def _scatter(z: Any, dim: int, index: torch.Tensor, source: Any) -> Any:
+    values = source if isinstance(source, ComplexTensor) else _as_pair(source).expand(index.shape)
+    return _moved(torch.ops.aten.scatter)(z, dim, index, values)
+
+
+def _made(op: Any) -> Any:
+    """A tensor of numbers that are known; one number is the last operand."""
+
+    def rule(*operands: Any, dtype: Any = None, **named: Any) -> torch.Tensor:
+        like = [x.re if isinstance(x, ComplexTensor) else x for x in operands]
+        if "full" not in op.__name__:
+            real = op(*like, dtype=torch.float32, **named)
+            return ComplexTensor(real, torch.zeros_like(real))
+        number = complex(like.pop())
+        return ComplexTensor(*(op(*like, part, dtype=torch.float32, **named) for part in (number.real, number.imag)))
+
+    return rule
+
+
+def _reversed_difference(a: Any, b: Any, alpha: Any = 1) -> torch.Tensor:
+    return cast(torch.Tensor, _as_pair(b) - _as_pair(a) * _as_pair(alpha))
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """A whole power is products, as exact as these; any other is ``exp(exponent * log(base))``."""
+    number = exponent if isinstance(exponent, (int, float)) else math.nan
+    if number == 0.5:
+        return torch.sqrt(base)
+    if not float(number).is_integer():
+        return torch.exp(_as_pair(exponent) * torch.log(_as_pair(base)))
+    if number == 0:
+        return _as_pair(torch.ones_like(base.re))
+    result = base
+    for digit in bin(abs(int(number)))[3:]:
+        result = result * result * base if digit == "1" else result * result
+    return result if number > 0 else torch.reciprocal(result)
 
 
 def _polar(length: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
@@ -232,14 +333,35 @@ def _to_real(z: Any, dims: Sequence[int], normalization: int, last: int) -> torc
     return cast(torch.Tensor, _scaled(result, whole, normalization))
 
 
+def _each(names: str, rule_of: Any) -> dict[str, Any]:
+    """One rule for these ops."""
+    return {f"aten::{name}": rule_of(getattr(torch.ops.aten, name)) for name in names.split()}
+
+
 _OWN = {
+    **_each("mul mm bmm mv dot matmul", _product),
+    **_each("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d", _convolution),
+    **_each("roll tril triu unfold unbind index_put index_copy take", _moved),
+    **_each("empty eye full ones zeros empty_like full_like ones_like zeros_like", _made),
+    **_each("new_empty new_full new_ones new_zeros", _made),
+    "aten::_assert_tensor_metadata": lambda *_, **__: None,
     "aten::_fft_c2c": _of_complex,
     "aten::_fft_c2r": _to_real,
     "aten::_fft_r2c": _of_real,
     "aten::_to_copy": _converted,
     "aten::abs": _abs,
+    "aten::addmm": _sum_of_product,
+    "aten::baddbmm": _sum_of_product,
     "aten::complex": ComplexTensor,
+    "aten::linear": _linear,
+    "aten::pad": _pad,
     "aten::polar": _polar,
+    "aten::pow": _power,
+    "aten::rsub": _reversed_difference,
+    "aten::scatter": _scatter,
+    "aten::square": lambda z: z * z,
+    "aten::type_as": _converted,
     "aten::view_as_complex": _view_as_complex,
     "aten::view_as_real": _view_as_real,
+    "aten::where": _where,
 }

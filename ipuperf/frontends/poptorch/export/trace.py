@@ -12,7 +12,7 @@ import keyword
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -241,6 +241,27 @@ def _annotated(tags: dict[str, Any], run: Callable[[], Any]) -> Any:
         return run()
 
 
+def _surroundings(
+    functions: Functions, training: bool, home: torch.device
+) -> tuple[AbstractContextManager[object], ...]:
+    """What is different about PyTorch while a module is exported."""
+    return (
+        quiet(),
+        no_fast_path(),
+        custom_functions(functions.apply, training),
+        no_stacks(),
+        no_code(),
+        kept_annotations(),
+        unchecked_distributions(),
+        loops(),
+        masks_as_given(),
+        cumulative_statistics(),
+        front_ends_in_force(),
+        transforms(),
+        on_ipus(home),
+    )
+
+
 def trace(
     module: torch.nn.Module,
     signature: Signature,
@@ -262,23 +283,8 @@ def trace(
         functions = Functions(training)
         attributes, home = Attributes(module), leaves[0].device if leaves else torch.device("cpu")
         with ExitStack() as stack:
-            surroundings = (
-                quiet(),
-                no_fast_path(),
-                custom_functions(functions.apply, training),
-                no_stacks(),
-                no_code(),
-                kept_annotations(),
-                unchecked_distributions(),
-                loops(),
-                masks_as_given(),
-                cumulative_statistics(),
-                front_ends_in_force(),
-                transforms(),
-                on_ipus(home),
-            )
             tagger = _Tagger(recorder, training, functions, home, paths_of(module))
-            for context in (*surroundings, tagger):
+            for context in (*_surroundings(functions, training, home), tagger):
                 stack.enter_context(context)
             try:
                 program = _exported(flat, leaves)

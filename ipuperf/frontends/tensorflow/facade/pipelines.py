@@ -90,7 +90,11 @@ def pipeline(
     Raises:
         ValueError, TypeError, NotImplementedError: an argument does not fit; the message says which and why.
     """
-    arguments = PipelineArguments(**locals())
+    return _placed(PipelineArguments(**locals()))
+
+
+def _placed(arguments: PipelineArguments) -> tf.Operation:
+    """The op of the traced graph that stands for the pipeline."""
     if not isinstance(ops.get_default_graph(), FuncGraph):
         raise RuntimeError(
             "pipeline: no IPU program is being traced: call it in a function that is given to ipu_compiler.compile or "

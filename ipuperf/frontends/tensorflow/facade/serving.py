@@ -88,7 +88,7 @@ def export_pipeline(
     postprocessing_step_signature: Sequence[Any] | None = None,
     purge_export_dir: bool = False,
 ) -> Callable[..., Any]:
-    """Write a SavedModel of a pipeline into ``export_dir``: :func:`export_single_step` of several stages.
+    """Write a SavedModel of a pipeline: :func:`export_single_step` of several stages.
 
     Args:
         iterations: batches of one run of the pipeline.
@@ -106,24 +106,14 @@ def export_pipeline(
     own_data = input_dataset if before is None else None
     first = _Step.of(computational_stages[0], "predict_step", predict_step_signature, own_data, constants)
     after = _Step.of(postprocessing_step, "postprocessing_step", postprocessing_step_signature, None)
-    assert first is not None
-    stages = [first]
-    for function in computational_stages[1:]:
-        stages.append(_Step(function, stages[-1].results))
-    data = first.signature[len(constants) :]
-
-    def batches(*batch: Any) -> Any:
-        """A batch and zeros after it."""
-        rows = [[value] + [tf.zeros_like(value)] * (iterations - 1) for value in batch]
-        return tf.data.Dataset.from_tensor_slices(tuple(map(tf.stack, rows)))
-
-    infeed = IPUInfeedQueue(batches(*(tf.zeros(spec.shape, spec.dtype) for spec in data)))
+    whole = _Stages(first, computational_stages[1:], constants)
+    infeed = IPUInfeedQueue(_one_batch([tf.zeros(spec.shape, spec.dtype) for spec in whole.signature], iterations))
     outfeed = IPUOutfeedQueue()
 
     @tf.function(jit_compile=True)
     def program() -> None:
         pipeline(
-            computational_stages=[stage.frozen for stage in stages],
+            computational_stages=[stage.frozen for stage in whole.stages],
             gradient_accumulation_count=iterations,
             inputs=constants,
             infeed_queue=infeed,
@@ -135,23 +125,17 @@ def export_pipeline(
         )
 
     def run(*batch: Any) -> Any:
-        infeed.replace_dataset(batches(*batch))
+        infeed.replace_dataset(_one_batch(batch, iterations))
         _strategy().run(program)
         return tf.nest.map_structure(lambda result: result[0], outfeed.dequeue())
 
-    class Stages(_Step):
-        """All stages as one step."""
+    return _export(path, [before, whole, after], run, output_names)
 
-        def __init__(self) -> None:
-            self.signature, self.results = data, stages[-1].results
 
-        def frozen(self, *batch: Any) -> Any:
-            values: Any = (*constants, *batch)
-            for stage in stages:
-                values = stage.frozen(*values)
-            return values
-
-    return _export(path, [before, Stages(), after], run, output_names)
+def _one_batch(batch: Sequence[tf.Tensor], iterations: int) -> tf.data.Dataset:
+    """A batch and zeros after it, as many as a run of the pipeline takes."""
+    rows = [[value] + [tf.zeros_like(value)] * (iterations - 1) for value in batch]
+    return tf.data.Dataset.from_tensor_slices(tuple(map(tf.stack, rows)))
 
 
 @checked_kinds()
@@ -244,6 +228,25 @@ class _Step:
         if len(specs) != len(names):
             raise ValueError(f"{name} has the arguments {', '.join(names)}, and {len(specs)} of them have shapes")
         return _Step(function, [tf.TensorSpec(each.shape, each.dtype, name=n) for each, n in zip(specs, names)])
+
+
+class _Stages(_Step):
+    """All stages of a pipeline as one step; ``constants`` are the first arguments of the first stage."""
+
+    def __init__(
+        self, first: _Step | None, later: Sequence[Callable[..., Any]], constants: Sequence[tf.Tensor]
+    ) -> None:
+        assert first is not None
+        self.stages, self._constants = [first], constants
+        for function in later:
+            self.stages.append(_Step(function, self.stages[-1].results))
+        self.signature, self.results = first.signature[len(constants) :], self.stages[-1].results
+
+    def frozen(self, *data: Any) -> Any:
+        values: Any = (*self._constants, *data)
+        for stage in self.stages:
+            values = stage.frozen(*values)
+        return values
 
 
 def _inputs(model: Any, batch_size: int | None) -> tuple[Any, Specs]:

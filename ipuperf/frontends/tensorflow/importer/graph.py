@@ -33,7 +33,7 @@ from ipuperf.ir import CONTEXT, DType, IrError, Tensor
 from .arranged import Values, plain
 from .counting import fold
 from .errors import GraphError, hint
-from .needed import PASSED_ON, SideEffects, needed_operations, reads_to_copy
+from .needed import PASSED_ON, SideEffects, needed_operations, passes_apart, reads_to_copy
 from .node import Node
 from .operations import OPERATIONS
 from .origins import Origins
@@ -87,12 +87,12 @@ class Importer:
             raise ValueError(f"graph {self.graph!r} has {len(inputs)} inputs, {len(arguments)} values were given")
         self.values.update((id(t), value) for t, value in zip(inputs, arguments))
         self.values.update(self.known)
-        operations = needed_operations(self.graph, outputs, targets, _EFFECTS, alone=alone, known=self.known)
+        operations = self._needed(outputs, targets, alone, self.known)
         self.copied = reads_to_copy(operations, outputs, _EFFECTS, called=self.called)
         names_before, start = (self.place.naming, self.place.location), len(self.place.graph.ops)
         try:
             for op in operations:
-                if not op.outputs or id(op.outputs[0]) not in self.values:
+                if not op.outputs or any(id(t) not in self.values for t in op.outputs):
                     self._import(op)
         finally:
             self.place.naming, self.place.location = names_before
@@ -109,11 +109,23 @@ class Importer:
         if id(tensor) not in self.values:
             if tensor.graph is not self.graph:
                 raise LookupError(f"{tensor.name} is a tensor of another graph")
-            for op in needed_operations(self.graph, [tensor], [], _EFFECTS, alone=True, known=self.values):
+            for op in self._needed([tensor], [], True, self.values):
                 self._import(op)
         return self.values[id(tensor)]
 
+    def _needed(
+        self, outputs: Sequence[tf.Tensor], targets: Sequence[Any], alone: bool, known: Mapping[int, Value]
+    ) -> list[tf.Operation]:
+        return needed_operations(
+            self.graph, outputs, targets, _EFFECTS, alone=alone, known=known, differentiated=self.place.differentiated
+        )
+
     def _import(self, op: tf.Operation) -> None:
+        if passes_apart(op, self.place.differentiated):
+            # Operands that nothing needs have no values.
+            passed = [(id(t), id(u)) for t, u in zip(op.outputs, op.inputs) if id(u) in self.values]
+            self.values.update((key, self.values.arranged(of)) for key, of in passed if key not in self.values)
+            return
         operands = [self.values.arranged(id(t)) for t in op.inputs]
         node = Node(self, op)
         kind = op.type

@@ -93,6 +93,12 @@ class SideEffects:
         return self._graphs[key]
 
 
+def passes_apart(op: tf.Operation, differentiated: bool) -> bool:
+    """Whether each result of an op is one of its operands, and needs no other one. A gradient of the program's own,
+    which is taken from the op where stages are differentiated, needs all."""
+    return op.type == "IdentityN" and not (differentiated and "_gradient_op_type" in op.node_def.attr)
+
+
 def needed_operations(
     graph: tf.Graph,
     outputs: Iterable[tf.Tensor],
@@ -101,6 +107,7 @@ def needed_operations(
     *,
     alone: bool = False,
     known: Collection[int] = (),
+    differentiated: bool = False,
 ) -> list[tf.Operation]:
     """The ops to import, each after its operands and control inputs, otherwise in the order of the graph. (TensorFlow
     appends operands to a loop when it differentiates it, so the graph's order alone does not do.)
@@ -108,13 +115,19 @@ def needed_operations(
     Args:
         alone: without those that others only wait for.
         known: identities of tensors whose values are given: what they are computed from is not needed.
+        differentiated: the graph is differentiated after its import (:attr:`Place.differentiated`).
     """
-    needed: set[int] = set()
-    seen: set[int] = set()
-    waiting = [(t.op, True) for t in outputs if id(t) not in known] + [(op, False) for op in targets]
+    needed: set[tuple[int, int]] = set()
+    seen: set[tuple[int, int]] = set()
+
+    def source(tensor: tf.Tensor) -> tuple[tf.Operation, int]:
+        """The op of a tensor, and the only operand that the tensor needs; -1: all."""
+        return tensor.op, tensor.value_index if passes_apart(tensor.op, differentiated) else -1
+
+    waiting = [(*source(t), True) for t in outputs if id(t) not in known] + [(op, -1, False) for op in targets]
     while waiting:
-        op, used = waiting.pop()
-        key = id(op)
+        op, operand, used = waiting.pop()
+        key = id(op), operand
         # An op may be met first as one that others wait for, and only later as one whose result is used.
         if key in needed or (key in seen and not used):
             continue
@@ -122,11 +135,13 @@ def needed_operations(
         used = used or effects.of(op)
         if used:
             needed.add(key)
-        waiting += [(t.op, used) for t in op.inputs if id(t) not in known]
-        waiting += [] if alone else [(control, False) for control in op.control_inputs]
+        operands = op.inputs if operand < 0 else [op.inputs[operand]]
+        waiting += [(*source(t), used) for t in operands if id(t) not in known]
+        waiting += [] if alone else [(control, -1, False) for control in op.control_inputs]
     # Order passes through ops that are only waited for, so they go only after the sorting.
-    ordered = _sorted([op for op in graph.get_operations() if id(op) in seen], known)
-    return [op for op in ordered if id(op) in needed]
+    met, imported = ({key for key, _ in keys} for keys in (seen, needed))
+    ordered = _sorted([op for op in graph.get_operations() if id(op) in met], known)
+    return [op for op in ordered if id(op) in imported]
 
 
 def _sorted(operations: Sequence[tf.Operation], known: Collection[int]) -> list[tf.Operation]:

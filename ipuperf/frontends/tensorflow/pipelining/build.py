@@ -18,15 +18,13 @@ from ipuperf.pipelines.schedules import RecomputationMode, Timetable, grouped, i
 from ipuperf.runtime.model_revision import ModelRequest, revised_model
 
 from ..importer import Importer, Resource, Value, resource_of
-from ..importer.collectives import reduces
-from ..importer.needed import ancestors
-from ..importer.tracer import TracedFunction, changed_captures
+from ..importer.tracer import changed_captures
 from ..importer.tracing import device_dtype, frame_of, use_frame
 from ..programs import devices
 from ..programs.outfeed import OutfeedStore
 from ..programs.program import TracedProgram
 from ..state import state
-from .accumulation import GradientAccumulationReductionMethod, accumulator_dtype
+from .accumulation import accumulator_dtype
 from .custom_gradients import tap
 from .rule import PipelineRule
 from .stages import StageImporter, StageLink
@@ -272,17 +270,6 @@ class _Writer:
             return None
         # An update that reduces gradients in several ways does it itself, each where it stands.
         itself = traced.reduction == "several" and program.ir.replication_factor > 1
-        if itself and _reduces_lists(traced.update):
-            raise NotImplementedError(
-                "pipeline: gradients of some variables are reduced over the replicas in another way, as a list "
-                "(ReplicaContext.all_reduce); reduce each by itself, with cross_replica_ops"
-            )
-        # Such an update may read an accumulator before it is divided.
-        if itself and arguments.reduction_method is not GradientAccumulationReductionMethod.SUM:
-            raise NotImplementedError(
-                "pipeline: gradients of some variables are reduced over the replicas in another way, which works "
-                f"with the sum of micro-batches only; reduction_method is {arguments.reduction_method.name}"
-            )
         # Replicas whose gradients are not reduced would train apart without an error.
         if program.ir.replication_factor > 1 and traced.reduction is None:
             raise ValueError(
@@ -404,15 +391,3 @@ def _offload(traced: TracedPipeline, training: bool) -> Offload:
         shard_optimiser_state=training and bool(arguments.replicated_optimizer_state_sharding),
         min_elements=math.ceil(devices.minimum_remote_bytes(state().config) / 4),
     )
-
-
-def _reduces_lists(update: TracedFunction) -> bool:
-    """Whether an op passes on several reduced gradients, of which each IPU has its own only."""
-    gradients = {id(t.op) for t in update.arguments}
-    groups = [list(op.inputs) for op in update.graph.get_operations() if op.type == "IdentityN"]
-    sources = [
-        {frozenset(id(a) for a in ancestors([t.op]) if id(a) in gradients) for t in group}
-        for group in groups
-        if any(map(reduces, group))
-    ]
-    return any(len(of) > 1 for of in sources)

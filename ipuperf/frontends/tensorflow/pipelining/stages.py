@@ -20,8 +20,9 @@ from ..importer import GraphError, Resource, Value, tensor_of
 from ..importer.node import Node
 from ..importer.tracer import TracedFunction
 from ..importer.tracing import Frame, use_frame
+from ..programs.elements import Infeed
 from ..programs.infeed import IPUInfeedQueue
-from ..programs.program import Infeed, TracedProgram
+from ..programs.program import TracedProgram
 from .custom_gradients import with_custom_gradient
 from .model import StageOptions
 

@@ -23,7 +23,7 @@ from ..effects import EFFECTS, checked_kinds
 from ..importer import Importer, MadeBy, Value, marker
 from ..importer.tracing import Frame, device_dtype, frame_of
 from .devices import check_ordinal
-from .program import Infeed
+from .elements import Infeed
 
 NOTHING = structure.NoneTensorSpec
 """The specification of a None in a dataset's elements."""

@@ -11,9 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from ipuperf import ir as _ir
 from ipuperf import ops as _k
 from ipuperf.functions import make
 from ipuperf.lowering import OUTLINE_THRESHOLD, ipus_per_replica
-from ipuperf.numerics import FloatingPointException, StreamedInput
+from ipuperf.numerics import FloatingPointException
 from ipuperf.pipelines import Pipeline
 from ipuperf.runtime.executable import Executable, HostOptions, LoweringOptions, RunOptions
 
@@ -35,31 +33,10 @@ from ..importer.tracing import Frame, use_frame
 from ..importer.values import narrowed
 from ..state import state
 from . import devices
+from .elements import Infeed, inputs_of
 
 if TYPE_CHECKING:
-    from .infeed import Feed, IteratorFeed
-
-
-@dataclass
-class Infeed:
-    """A queue that the program reads.
-
-    Attributes:
-        owner: what reads it.
-        streams: one per tensor of an element.
-        count: how many elements per replica a run takes.
-        copies: further sets of streams that carry the same elements to other readers (concurrent pipeline stages).
-    """
-
-    queue: Feed
-    owner: object
-    streams: list[_ir.Stream]
-    count: int
-    copies: list[list[_ir.Stream]] = field(default_factory=list)
-
-    def streams_of(self, index: int) -> list[_ir.Stream]:
-        """Streams that carry tensor ``index`` of the elements: the first, and those of further readers."""
-        return [self.streams[index], *(copy[index] for copy in self.copies)]
+    from .infeed import IteratorFeed
 
 
 _SHARED_NORMS = (_k.BatchNormalization, _k.BatchNormalizationGrad)
@@ -287,8 +264,9 @@ class TracedProgram:
             build()
         # This comes last, because pipelines bring reductions of their own.
         leave_out_reductions(self.ir)
-        self._set_io_tiles_aside()
         config = state().config
+        if config is not None and config.io_tiles.num_io_tiles:
+            self.ir.num_io_tiles = config.io_tiles.num_io_tiles
         outlined = config is None or config.optimizations.enable_graph_outlining
         self.executable = Executable(
             self.ir,
@@ -345,13 +323,6 @@ class TracedProgram:
         with _ir.CONTEXT.detached():
             self.main.create(_k.HostStore, [tensor], [], stream=stream)
         return stream
-
-    def _set_io_tiles_aside(self) -> None:
-        """Tiles set aside for I/O do not compute; nothing is placed on them."""
-        config = state().config
-        if config is None or not config.io_tiles.num_io_tiles:
-            return
-        self.ir.num_io_tiles = config.io_tiles.num_io_tiles
 
     def ipu_order(self) -> tuple[int, ...]:
         """Physical IPU of each shard of a replica."""
@@ -429,7 +400,8 @@ class TracedProgram:
         """
         with self._running:
             executable = self.finish()
-            inputs, elements = self._take_inputs()
+            required = set(executable.evaluator.required_inputs())
+            inputs, elements = inputs_of(self.infeeds, required, self.ir.replication_factor, self.name)
             self._load(arguments, variables, number, present)
             for action in self.before_run:
                 action()
@@ -455,87 +427,30 @@ class TracedProgram:
         """Bring arguments and variables to the device."""
         if len(arguments) != len(self.arguments):
             raise ValueError(f"{self.name}: {len(arguments)} arguments given, the program takes {len(self.arguments)}")
-        loaded = []
-        for variable, value in zip(self.arguments, arguments):
-            loaded.append(self._set(variable, np.asarray(value)))
+        title = f"{self.name}: argument"
+        loaded = [_set(each, np.asarray(value), title) for each, value in zip(self.arguments, arguments)]
         for resource, copies in self._held.items():
             if resource in present:
                 continue
             value = np.asarray(variables[number(resource)])
-            loaded += [self._set(variable, value) for variable in copies]
+            loaded += [_set(variable, value, f"{self.name}: variable") for variable in copies]
         assert self.executable is not None
         self.executable.evaluator.load_variables(loaded)
-
-    def _set(self, variable: _ir.Variable, value: np.ndarray) -> _ir.Variable:
-        if value.shape != variable.data.shape:
-            raise ValueError(f"{self.name}: {variable.id!r} has shape {variable.data.shape}, got {value.shape}")
-        kind = "argument" if variable in self.arguments else "variable"
-        variable.data[...] = _ir.converted(value, variable.data.dtype, f"{self.name}: {kind} {variable.name!r}")
-        return variable
 
     def _changes(self) -> dict[Resource, np.ndarray]:
         """Values of the variables that the program changes."""
         assert self.executable is not None
-        values_held = {resource: self._held[resource][0] for resource in self._changed}
-        self.executable.evaluator.store_variables(values_held.values())
-        return {resource: variable.data for resource, variable in values_held.items()}
-
-    def _take_inputs(self) -> tuple[dict[_ir.Stream, StreamedInput], list[Iterator[Any]]]:
-        """Elements of the infeeds for one run, taken as loads read them: element ``t * R + r`` goes to step t of
-        replica r. With the inputs come the elements of each infeed, which are to be used up."""
-        assert self.executable is not None
-        replicas = self.ir.replication_factor
-        required = set(self.executable.evaluator.required_inputs())
-        inputs: dict[_ir.Stream, StreamedInput] = {}
-        steps_of_feeds = []
-        for feed in self.infeeds:
-            steps = self._steps(feed)
-            steps_of_feeds.append(steps)
-            # A stream that nothing reads has gone from the program.
-            readers = [
-                (index, stream)
-                for index in range(len(feed.streams))
-                for stream in feed.streams_of(index)
-                if stream in required
-            ]
-            for (_, stream), own in zip(readers, _parted(steps, [index for index, _ in readers])):
-                inputs[stream] = StreamedInput(own, (feed.count, replicas, *stream.shape), stream.dtype.numpy)
-        return inputs, steps_of_feeds
-
-    def _steps(self, feed: Infeed) -> Iterator[list[np.ndarray]]:
-        """What each step takes of a queue: an array ``(R, *shape)`` per tensor of an element."""
-        replicas = self.ir.replication_factor
-        elements = feed.queue.take(feed.count * replicas)
-        titles = [f"{self.name}: tensor {index} of {feed.queue.name}" for index in range(len(feed.streams))]
-
-        def each() -> Iterator[list[np.ndarray]]:
-            while step := list(itertools.islice(elements, replicas)):
-                stacked = map(np.stack, zip(*step))
-                yield [
-                    _ir.converted(array, stream.dtype.numpy, title).reshape(replicas, *stream.shape)
-                    for array, stream, title in zip(stacked, feed.streams, titles)
-                ]
-
-        return each()
+        variables = {resource: self._held[resource][0] for resource in self._changed}
+        self.executable.evaluator.store_variables(variables.values())
+        return {resource: variable.data for resource, variable in variables.items()}
 
 
-def _parted(steps: Iterator[list[np.ndarray]], indices: Sequence[int]) -> list[Iterator[np.ndarray]]:
-    """An iterator over tensor ``index`` of each step for every one of ``indices``. They are read at different times;
-    what only some have taken is kept (``itertools.tee`` keeps up to 57 more)."""
-    waiting: list[deque[np.ndarray]] = [deque() for _ in indices]
-
-    def each(own: deque[np.ndarray]) -> Iterator[np.ndarray]:
-        while True:
-            if not own:
-                step = next(steps, None)
-                if step is None:
-                    return
-                for index, queue in zip(indices, waiting):
-                    queue.append(step[index])
-                del step
-            yield own.popleft()
-
-    return [each(own) for own in waiting]
+def _set(variable: _ir.Variable, value: np.ndarray, title: str) -> _ir.Variable:
+    """Give a variable, whose kind the title says, another value."""
+    if value.shape != variable.data.shape:
+        raise ValueError(f"{title} {variable.id!r} has shape {variable.data.shape}, got {value.shape}")
+    variable.data[...] = _ir.converted(value, variable.data.dtype, f"{title} {variable.name!r}")
+    return variable
 
 
 def _known(tensor: tf.Tensor) -> np.ndarray | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,10 @@ Build = Callable[["Importer"], Sequence[Value]]
 # -- conditionals ------------------------------------------------------------------------------------------------------
 
 
+def _called(graph: FuncGraph, operands: Sequence[Value], importer: Importer) -> Sequence[Value]:
+    return importer.call(graph, operands)
+
+
 @op("If", "StatelessIf", folds=False)
 def conditional(node: Node, condition: Value, *operands: Value) -> Sequence[Value]:
     """One of two functions."""
@@ -42,7 +47,7 @@ def conditional(node: Node, condition: Value, *operands: Value) -> Sequence[Valu
         return node.importer.call(then if condition.any() else other, operands)
     flag = node.tensor(condition)
     flag = flag if flag.dtype == BOOL else arithmetic.not_equal(flag, 0)
-    builds: list[Build] = [lambda i, g=graph: i.call(g, operands) for graph in (then, other)]  # type: ignore[misc]
+    builds: list[Build] = [partial(_called, graph, operands) for graph in (then, other)]
     return either(node, node.importer, reshaped(flag, ()), builds)
 
 

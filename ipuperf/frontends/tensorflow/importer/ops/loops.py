@@ -228,8 +228,9 @@ class _Looped:
         if numbered:
             initial.append(constant(0, INT32))
         self.count = len(initial)
-        inputs = [self.place.graph.add_input(TensorSpec(t.shape, t.dtype), f"carried_{i}")
-                  for i, t in enumerate(initial)]  # fmt: skip
+        inputs = [
+            self.place.graph.add_input(TensorSpec(t.shape, t.dtype), f"carried_{i}") for i, t in enumerate(initial)
+        ]
         with CONTEXT.building(self.place):
             inner = self._inner(inputs, Counter(inputs[-1]) if numbered else None)
             after = self._iteration(inner)

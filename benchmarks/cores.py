@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import torch
@@ -19,7 +19,9 @@ from bounds import Row
 
 from ipuperf.base.cores import cores
 
-MODELS = MappingProxyType(
+Step = Callable[[], object]
+
+MODELS: Mapping[str, Callable[[], tuple[Step, Step]]] = MappingProxyType(
     {
         "MNIST CNN, float32": lambda: torch_models.cnn(torch_models.MnistCnn, 1, 28),
         "ResNet-18 (CIFAR), float32": lambda: torch_models.cnn(torch_models.ResNet18, 3, 32),
@@ -31,8 +33,6 @@ SHARED = MappingProxyType({"ResNet-18 (CIFAR), float32": 0.75, "tiny BERT, float
 """Models whose steps are large enough to be shared out."""
 ALL, TWO = "step on all cores: {}", "calling thread of two: {}"
 BOUNDS = {**{ALL.format(name): 1.0 for name in MODELS}, **{TWO.format(name): bound for name, bound in SHARED.items()}}
-
-Step = Callable[[], object]
 
 
 def _timed(clock: Callable[[], float], steps: tuple[Step, Step], repeats: int) -> tuple[float, float]:

@@ -54,8 +54,8 @@ def page(rows: Iterable[Mapping[str, Any]]) -> str:
         "",
         "Written by `python benchmarks/run.py --write`. The speed of ipuperf itself: each figure stands beside a",
         "reference that was measured in the same run, so that the ratio says the same on another machine; less is",
-        "better. Times are CPU seconds of one thread. `python benchmarks/run.py --check` measures again and fails",
-        "where a ratio is above its bound.",
+        "better. Times are CPU seconds of one thread. `cores` takes the wall's or the calling thread's.",
+        "`python benchmarks/run.py --check` measures again and fails where a ratio is above its bound.",
         "",
         f"Measured on {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}: {machine()}.",
     ]

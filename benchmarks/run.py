@@ -20,10 +20,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-# One BLAS thread for both sides: with more, a machine shared with other work measures the threads' busy waiting.
+# One thread for both sides: with more, a machine shared with other work measures the threads' busy waiting. The module
+# `cores` asks for more itself.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # What an earlier run lowered would be read in place of being lowered.
 os.environ["IPUPERF_CACHE"] = "off"
+os.environ.setdefault("IPUPERF_THREADS", "1")
 
 import click
 from document import PAGE, page
@@ -43,6 +45,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sweeps": (),
     "numerics": ("torch",),
     "torch_models": ("torch",),
+    "cores": ("torch",),
     "keras_fit": ("tensorflow", "tf_keras"),
 }
 """The modules and what must be installed for them."""
@@ -72,9 +75,7 @@ def measure(name: str, repeats: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.json")
         code = f"import run; run.measure_here({name!r}, {repeats}, {str(path)!r})"
-        # A program that an earlier run has kept would not be compiled.
-        alone = {**os.environ, "IPUPERF_CACHE": "off"}
-        done = subprocess.run([sys.executable, "-c", code], cwd=HERE, env=alone, stdout=subprocess.DEVNULL, check=False)
+        done = subprocess.run([sys.executable, "-c", code], cwd=HERE, stdout=subprocess.DEVNULL, check=False)
         if done.returncode:
             raise click.ClickException(f"{name} ended with exit code {done.returncode}")
         found: list[dict[str, Any]] = json.loads(path.read_text())

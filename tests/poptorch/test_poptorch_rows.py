@@ -103,6 +103,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "number": (lambda x: x[mask_of(x)].sum() / x[mask_of(x)].shape[0], "the number"),
     "len": (lambda x: x.sum() * len(x[mask_of(x)]), "the number"),
     "truth": (lambda x: x if mask_of(x).nonzero() else -x, "the truth"),
+    "loop": (lambda x: sum(row[0] * x[row[0]] for row in mask_of(x).nonzero()), "a loop over each"),
     "sizes": (lambda x: x.new_zeros(*x[mask_of(x)].shape), "the number"),
     "sorted": (lambda x: x[mask_of(x)].sort(0)[0].sum(), "sort"),
     "largest": (lambda x: x[mask_of(x)].max(), "max over all"),

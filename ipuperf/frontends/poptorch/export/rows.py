@@ -109,6 +109,9 @@ class _Rows:
     def __bool__(self) -> bool:
         refuse("the truth")
 
+    def __iter__(self) -> NoReturn:
+        refuse("a loop over each")
+
     def __getitem__(self, index: Any) -> Any:
         return called(torch.Tensor.__getitem__, (self, index), {})
 

@@ -57,6 +57,7 @@ UNREAD = {
     ("frontends/poptorch/aten/shape.py", "copy(non_blocking)"): "when a copy is done, not what is copied",
     ("frontends/poptorch/aten/shape.py", "nothing(low)"): "it lowers to nothing",
     ("frontends/poptorch/aten/shape.py", "repeat_interleave(output_size)"): "the shape of the result, which is known",
+    ("frontends/poptorch/aten/shape.py", "upsample_linear(output_size)"): "the shape of the result, which is known",
     ("frontends/poptorch/aten/shape.py", "upsample_nearest(output_size)"): "the shape of the result, which is known",
     ("frontends/poptorch/aten/indexing.py", "embedding(sparse)"): "how PyTorch stores the gradient",
     ("frontends/poptorch/aten/indexing.py", "gather(sparse_grad)"): "how PyTorch stores the gradient",

@@ -48,7 +48,7 @@ CONSTANTS = {
         lowering/again.py _PROGRAMS _NUMBERS,
         ops/recorded.py _MOST_REPEATS,
         lowering/estimates.py _LEAST, lowering/fitting.py WORTH_NAMING, lowering/outlining.py _MODULUS _BASE,
-        lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ROW _SHIFT,
+        lowering/planner/form.py _MOST_PRODUCTS, lowering/stored.py _ROW _SHIFT _AT_ONCE,
         lowering/planner/multi.py _ABOVE, lowering/rearrangements.py _GATHER _TRANSPOSE _COPY _NEAR _RESULT,
         lowering/planner/search.py _FIRST _GUESSES _GUESS_CYCLES
         _GROWTH, simulation/event_loop.py NETWORK HOST, simulation/folding.py _KEPT
@@ -59,6 +59,7 @@ CONSTANTS = {
         simulation/samples.py PARTS CONFIDENCE BLAMED _ASKED_EVERY _STATES,
         simulation/sharing.py _RATES_KEPT _SHARINGS_KEPT _SPLITS_KEPT,
         ops/binding.py BLOCK, ops/blocks.py BLOCK,
+        ops/crew.py FEWEST FEWEST_PRODUCTS GROUP MOST PIECES_PER_THREAD SLOTS,
         ops/products/unrolling.py FEWEST_COLUMNS,
         ops/selection/gather.py PIECE,
         ops/norms/shared.py BLOCK, ops/randomness.py PIECE, ops/vertex_families.py ROW INDICES

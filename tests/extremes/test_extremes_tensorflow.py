@@ -23,7 +23,7 @@ FIXED = {
     "networks-batch norm True gradient": {0, 1, 2, 3, 4},
 }
 """Operands that have to be as they are: rising rows; and those of a sine of large numbers, which is all rounding."""
-NEEDS_MATRICES = ("cholesky", "triangular solve")
+NEEDS_MATRICES = ("cholesky", "triangular solve", "inverse ", "solve ")
 WHOLE = "add subtract multiply floordiv floormod maximum minimum".split()
 
 

@@ -162,7 +162,7 @@ def whole_step(repeats: int) -> list[Row]:
     additions = min(loop_seconds() for _ in range(3))
     lowering = cpu_seconds(lambda: executable.device_program)
     simulating = cpu_seconds(lambda: traces.append(_simulate(executable)))
-    added = _megabytes() - before
+    added = max(0.1, _megabytes() - before)
     longer = bert_large(16, 4 * ACCUMULATION)
     assert longer.device_program is not None
     more, usual = in_turns(lambda: _simulate(longer), lambda: _simulate(executable), 2 * repeats + 1)

@@ -173,12 +173,12 @@ def by_pieces(
     scratch: Callable[[int, int], np.ndarray],
 ) -> Kernel:
     """``bind`` some of the pieces after each other with temporaries of their own: a kernel that runs them together."""
-    return together(
-        [
-            bind(parts[some], lambda size, slot, first=SLOTS * number: scratch(size, first + slot))  # type: ignore[misc]
-            for number, some in enumerate(ranges(len(parts), share(sum(views[0].size for _, views in parts))))
-        ]
-    )
+
+    def bound(number: int, some: slice) -> Kernel:
+        return bind(parts[some], lambda size, slot: scratch(size, SLOTS * number + slot))
+
+    shares = ranges(len(parts), share(sum(views[0].size for _, views in parts)))
+    return together([bound(number, some) for number, some in enumerate(shares)])
 
 
 def _weighted_sums(

@@ -196,14 +196,14 @@ class Session:
 
     def get_tensors_data(self, tensors: Iterable[Tensor]) -> dict[Tensor, np.ndarray]:
         """:meth:`get_tensor_data` of several tensors, with one copy from the device."""
-        handles = list(tensors)
+        handles: list[Any] = list(tensors)
         for tensor in handles:
             if not isinstance(tensor, (Variable, Constant)):
                 raise TypeError(f"{tensor!r} is not of type Constant or Variable; store it to a host stream instead")
             self._check_owner(tensor)
         if self._attached:
             self.weights_to_host()
-        arrays = {t: t._ir_tensor.data for t in handles}  # type: ignore[attr-defined]
+        arrays = {t: t._ir_tensor.data for t in handles}
         return {t: data if isinstance(data, np.memmap) else data[...] for t, data in arrays.items()}
 
     def write_variable_data(self, tensor: Variable, data: Any) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from ipuperf.machine import load_machine, load_scaled
 from ipuperf.tools.errors import CaseError, NotAvailable
@@ -235,8 +236,15 @@ def _fitted(programs: _Programs, figures: Sequence[FittedFigure], names: set[str
     # A second round matters only if figures depend on each other.
     for _ in range(_ROUNDS if len(figures) > 1 else 1):
         for known in figures:
-            factors[known] = _least(lambda factor, k=known: _misfit(programs, {**factors, k: factor}, names))  # type: ignore[misc]
+            factors[known] = _least(partial(_misfit_of, known, programs, factors, names))
     return factors
+
+
+def _misfit_of(
+    figure: FittedFigure, programs: _Programs, factors: Mapping[FittedFigure, float], names: set[str], factor: float
+) -> float:
+    """The misfit with another factor of one figure."""
+    return _misfit(programs, {**factors, figure: factor}, names)
 
 
 def _misfit(programs: _Programs, factors: Mapping[FittedFigure, float], names: set[str]) -> float:

@@ -15,7 +15,8 @@ ROOMS = ("lowering", "simulation", "ops", "pipelines")
 POPLIBS = "a rule, table or estimate of PopLibs, PopART or GCL, cited beside it"
 DEFINED = "what an operation or a format is"
 BOOKKEEPING = (
-    "how ipuperf computes: sizes of blocks and caches, order of events, limits of a search; no result depends on it"
+    "how ipuperf computes: sizes of blocks and caches, order of events, limits of a search; no result depends on it, "
+    "but for the last bits of sums that are cut"
 )
 ASSUMED = "an assumption, named in docs/accuracy/simplifications.md"
 
